@@ -243,7 +243,7 @@ async def _deliver_from_ledger(url: str, target: str, operations: int, server: i
             await channel.channel_ready()
             meter, began = _Meter(server), time.monotonic()
             delivering = asyncio.ensure_future(ledger.deliver(channel))
-            while await ledger.store.waiting(1):  # noqa: ASYNC110 - polls the database
+            while await ledger.store.counting.waiting(1):  # noqa: ASYNC110 - polls the database
                 await asyncio.sleep(_POLL)
             ended = time.monotonic()
             taken = meter.read()

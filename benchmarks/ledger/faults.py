@@ -222,7 +222,7 @@ async def fault(name: str, seconds: float, rate: float) -> Fault:
                 feeding.cancel()
                 await asyncio.gather(feeding, return_exceptions=True)
                 for _ in range(1200):
-                    if not await ledger.store.waiting(1):
+                    if not await ledger.store.counting.waiting(1):
                         break
                     await asyncio.sleep(0.05)
                 counts = (await ledger.queue()).counts

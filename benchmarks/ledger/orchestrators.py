@@ -41,15 +41,17 @@ async def locked(url: str, rounds: int) -> Tally:
     attempts = lost = outside = 0
     for _ in range(rounds):
         step = str(uuid.uuid4())
-        await stores[0].submit([Submission(step, "t", "/m/m", b"", (), "steps", None, None)])
+        await stores[0].submitting.submit([Submission(step, "t", "/m/m", b"", (), "steps", None, None)])
         await asyncio.gather(
             *(
-                store.record([AttemptReport(step, None, _STEPS, FailedAttempt("UNAVAILABLE"), draw=rng.random())])
+                store.recording.record(
+                    [AttemptReport(step, None, _STEPS, FailedAttempt("UNAVAILABLE"), draw=rng.random())]
+                )
                 for store in stores
             )
         )
-        [operation] = await stores[0].find(Filter(ids=(step,)), 1)
-        rows = await stores[0].attempts(step)
+        [operation] = await stores[0].queries.find(Filter(ids=(step,)), 1)
+        rows = await stores[0].queries.attempts(step)
         attempts += len(rows)
         lost += _AT_ONCE - min(operation.attempts, len({row.number for row in rows}))
         low, high = _STEPS.bounds(_AT_ONCE)

@@ -81,7 +81,7 @@ async def order(url: str, keys: int, each: int, kills: int, deliverers: int = 2,
             )
             async with aio.insecure_channel(target) as channel:
                 last = asyncio.ensure_future(ledger.deliver(channel))
-                while await ledger.store.waiting(1):  # noqa: ASYNC110 - polls the database
+                while await ledger.store.counting.waiting(1):  # noqa: ASYNC110 - polls the database
                     await asyncio.sleep(0.1)
                 seconds = time.monotonic() - began
                 last.cancel()

@@ -41,15 +41,17 @@ async def _fail(url: str, number: int) -> None:
     policy = parse_policy(_ONCE)
     for _ in range(number // _MANY):
         made = [Submission(str(uuid.uuid4()), "t", "/m/m", _REQUEST, (), _ONCE, None, None) for _ in range(_MANY)]
-        await store.submit(made)
-        await store.record([AttemptReport(each.id, None, policy, FailedAttempt("UNAVAILABLE")) for each in made])
+        await store.submitting.submit(made)
+        await store.recording.record(
+            [AttemptReport(each.id, None, policy, FailedAttempt("UNAVAILABLE")) for each in made]
+        )
     await store.close()
 
 
 async def _pending(url: str) -> int:
     store = open_store(url, _SETTINGS)
     try:
-        return len((await store.ids(Filter(states=(OperationState.PENDING,)), 10_000_000))[0])
+        return len((await store.queries.ids(Filter(states=(OperationState.PENDING,)), 10_000_000))[0])
     finally:
         await store.close()
 

@@ -17,8 +17,11 @@ _SAMPLE = 20_000
 """How many rows are counted exactly; beyond that, numbers of operations are estimates."""
 
 
-class Counting(Database):
+class Counting:
     """Counts operations."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
 
     async def queue(self, target: str | None) -> Queue:
         """Return how many operations each state has, and how long an unfinished one has waited at most."""
@@ -32,36 +35,37 @@ class Counting(Database):
 
         Beyond 20,000 rows, the numbers are estimates: from those rows, and the database's own estimate of all.
         """
-        return await self._run(self._queues, Access.READ)
+        return await self._db.run(self._queues, Access.READ)
 
     def _queues(self) -> Plan[dict[str, Queue]]:
-        d = self.dialect
+        db, d = self._db, self._db.dialect
+        is_open, key = db.open("o"), db.order_key("o")
         some = f"SELECT o.target, o.state, {_SINCE} AS since, o.finished FROM {d.operations} o WHERE"
         counted = f"SELECT target, state, count(*), min(since), {d.now} FROM"
         rows_open, rows_done, held, paused = yield [
-            Statement(f"{counted} ({some} o.open LIMIT :most) s GROUP BY target, state", {"most": _SAMPLE}),
+            Statement(f"{counted} ({some} {is_open} LIMIT :most) s GROUP BY target, state", {"most": _SAMPLE}),
             Statement(
-                f"{counted} ({some} NOT o.open ORDER BY o.finished DESC LIMIT :most) s GROUP BY target, state",
+                f"{counted} ({some} NOT {is_open} ORDER BY o.finished DESC LIMIT :most) s GROUP BY target, state",
                 {"most": _SAMPLE},
             ),
             Statement(
-                f"SELECT o.target, count(DISTINCT o.order_key) FROM {d.operations} o WHERE o.open "
-                "AND o.order_key >= '' AND o.finished IS NOT NULL GROUP BY o.target",
+                f"SELECT o.target, count(DISTINCT {key}) FROM {d.operations} o WHERE {is_open} "
+                f"AND {key} >= '' AND o.finished IS NOT NULL GROUP BY o.target",
                 {},
             ),
-            Statement(f"SELECT p.target FROM {d.paused} p", {}),
+            Statement(f"SELECT p.target FROM {db.paused} p", {}),
         ]
         groups = {True: rows_open, False: rows_done}
-        full = {is_open: sum(row[2] for row in rows) >= _SAMPLE for is_open, rows in groups.items()}
+        full = {part: sum(row[2] for row in rows) >= _SAMPLE for part, rows in groups.items()}
         if any(full.values()):
-            [estimates] = yield [Statement(d.sizes, {})]
-            sizes = {bool(is_open): size for is_open, size in estimates}
-            if any(full[is_open] and size < _SAMPLE for is_open, size in sizes.items()):  # older than the rows
-                [exact] = yield [Statement(f"SELECT o.open, count(*) FROM {d.operations} o GROUP BY o.open", {})]
-                sizes |= {bool(is_open): size for is_open, size in exact}
-            for is_open, size in sizes.items():
-                if full[is_open]:
-                    groups[is_open] = _scaled(groups[is_open], size)
+            [estimates] = yield [Statement(d.sizes.format(open=is_open), {})]
+            sizes = {bool(part): size for part, size in estimates}
+            if any(full[part] and size < _SAMPLE for part, size in sizes.items()):  # older than the rows
+                [exact] = yield [Statement(f"SELECT {is_open}, count(*) FROM {d.operations} o GROUP BY {is_open}", {})]
+                sizes |= {bool(part): size for part, size in exact}
+            for part, size in sizes.items():
+                if full[part]:
+                    groups[part] = _scaled(groups[part], size)
         return _queues(
             [*groups[True], *groups[False]],
             {target: int(number) for target, number in held},
@@ -72,11 +76,13 @@ class Counting(Database):
     async def waiting(self, limit: int) -> int:
         """Return how many operations are unfinished, at most `limit`; beyond 20,000, this is an estimate."""
         most = min(limit, _SAMPLE)
+        db = self._db
         text = (
-            f"SELECT count(*) FROM (SELECT 1 FROM {self.dialect.operations} o WHERE o.open AND o.finished IS NULL "
-            "ORDER BY o.target, o.due, o.seq LIMIT :limit) w"  # in the order of an index, which does not grow
+            f"SELECT count(*) FROM (SELECT 1 FROM {db.dialect.operations} o "
+            f"WHERE {db.open('o')} AND o.finished IS NULL "
+            f"ORDER BY o.target, {db.due('o')}, o.seq LIMIT :limit) w"  # in the order of an index, which does not grow
         )
-        [(number,)] = await self._rows(text, {"limit": most}, Access.READ)
+        [(number,)] = await db.rows(text, {"limit": most}, Access.READ)
         if number < most or most == limit:
             return int(number)
         return min(limit, (await self.queue(None)).length)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import abc
 import math
 import os
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.config.target import bare_target
@@ -31,13 +30,7 @@ LONG_AGO = 1e10
 POSTGRES_URL = ("postgresql://", "postgres://")
 SQLITE_URL = "sqlite:///"
 URLS = "a path, sqlite:///path or postgresql://..."
-_LACKING = re.compile(r"\b([hkop])\.(due|open|order_key)\b")
-"""Matches the columns that the oldest tables lack; `h`, `k`, `o` and `p` are rows of operations in all statements."""
-_INSTEAD = {
-    "due": "{}.next_attempt_at",  # for what may be claimed; the oldest tables have an index for leases
-    "open": f"({{}}.state IN ({texts(set(OperationState) - WELL)}))",
-    "order_key": "CAST(NULL AS text)",
-}
+_OPEN = texts(set(OperationState) - WELL)
 _NONE_PAUSED = "(SELECT CAST(NULL AS text) AS target WHERE false)"
 
 
@@ -52,12 +45,12 @@ class Database(abc.ABC):
         self._settings = settings
         self._closed = False
         self._process = os.getpid()
-        self._version = 0
+        self.version = 0
         """The version of the tables when they were last looked at."""
-        self._floors: dict[str, float] = {}
+        self.floors: dict[str, float] = {}
         """For targets, a time before which nothing was due that may still be claimed; see `Store.look`."""
 
-    async def _run(self, plan: Callable[[], Plan[ResultT]], access: Access, share: float = 1.0) -> ResultT:
+    async def run(self, plan: Callable[[], Plan[ResultT]], access: Access, share: float = 1.0) -> ResultT:
         """Run a plan in one transaction; `share` is the part of the setting `timeout` that it may take."""
         try:
             return await self._transact(plan, access, share)
@@ -67,70 +60,82 @@ class Database(abc.ABC):
 
     @abc.abstractmethod
     async def _transact(self, plan: Callable[[], Plan[ResultT]], access: Access, share: float) -> ResultT:
-        """Do what `_run` does; the error of a read need not say so."""
+        """Do what `run` does; the error of a read need not say so."""
 
     @abc.abstractmethod
-    def _table(self, columns: Sequence[str], rows: Sequence[Row]) -> tuple[str, dict[str, Any]]:
+    def table(self, columns: Sequence[str], rows: Sequence[Row]) -> tuple[str, dict[str, object]]:
         """Return a query that returns these rows, and its parameters."""
 
-    async def _rows(
-        self, text: str, params: Mapping[str, Any], access: Access = Access.STATEMENT, share: float = 1.0
+    async def rows(
+        self, text: str, params: Mapping[str, object], access: Access = Access.STATEMENT, share: float = 1.0
     ) -> list[Row]:
         """Run one statement in a transaction of its own; return its rows."""
-        return await self._run(lambda: one(Statement(text, params)), access, share)
+        return await self.run(lambda: one(Statement(text, params)), access, share)
 
-    def _column(self, values: Collection[str], name: str = "id") -> tuple[str, dict[str, Any]]:
+    def column(self, values: Collection[str], name: str = "id") -> tuple[str, dict[str, object]]:
         """Return a query that returns these values in one column, and its parameters."""
-        return self._table((name,), [(value,) for value in values])
+        return self.table((name,), [(value,) for value in values])
 
-    def _possible(self, ids: Sequence[str]) -> Sequence[str]:
+    def possible(self, ids: Sequence[str]) -> Sequence[str]:
         """Return those of some ids that an operation can have."""
         return [id_ for id_ in ids if is_storable(id_)]
 
-    def _from(self, target: str) -> tuple[str, dict[str, Any]]:
+    def typed(self, new: str) -> str:
+        """Return a list of parameters with their types, which some databases need in a SELECT."""
+        return new
+
+    def times(self) -> dict[str, float]:
+        """Return the parameters of statements that stand for the time, if the database has no clock of its own."""
+        return {}
+
+    def since(self, target: str) -> tuple[str, dict[str, object]]:
         """Return a condition for `due` that excludes no operation of a target that is open, and its parameter."""
-        return f">= {self.dialect.at.format(':floor')}", {"floor": self._floors.get(target, -math.inf)}
+        return f">= {self.dialect.at.format(':floor')}", {"floor": self.floors.get(target, -math.inf)}
 
     # The tables of earlier versions are used as they are (LG-18).
 
     @property
     def is_oldest(self) -> bool:
         """Whether the tables lack order keys, pauses, the reason why a policy gave up, and the columns for indexes."""
-        return self._version == self.dialect.oldest
+        return self.version == self.dialect.oldest
 
-    def _fitted(self, statements: list[Statement]) -> list[Statement]:
-        """Return statements without the columns that the tables lack."""
-        if not self.is_oldest:
-            return statements
-        return [
-            statement._replace(
-                text=_LACKING.sub(lambda found: _INSTEAD[found[2]].format(found[1]), statement.text).replace(
-                    self.dialect.paused, _NONE_PAUSED
-                )
-            )
-            for statement in statements
-        ]
+    def due(self, row: str) -> str:
+        """Return the SQL for when an operation, which is `row` there, may be claimed or its lease expires."""
+        return f"{row}.next_attempt_at" if self.is_oldest else f"{row}.due"  # with another index for leases
 
-    async def _has(self, version: int) -> bool:
+    def open(self, row: str) -> str:
+        """Return the SQL for whether anything remains to be done for an operation."""
+        return f"({row}.state IN ({_OPEN}))" if self.is_oldest else f"{row}.open"
+
+    def order_key(self, row: str) -> str:
+        """Return the SQL for the order key of an operation."""
+        return "CAST(NULL AS text)" if self.is_oldest else f"{row}.order_key"
+
+    @property
+    def paused(self) -> str:
+        """The table of paused targets."""
+        return _NONE_PAUSED if self.is_oldest else self.dialect.paused
+
+    async def has(self, version: int) -> bool:
         """Return whether the tables have at least this version; another process may have migrated meanwhile."""
-        if self._version < version:
-            [(self._version,)] = await self._rows(f"SELECT version FROM {self.dialect.versions}", {}, Access.READ, SOON)
-        return self._version >= version
+        if self.version < version:
+            [(self.version,)] = await self.rows(f"SELECT version FROM {self.dialect.versions}", {}, Access.READ, SOON)
+        return self.version >= version
 
     def check_tables(self, needed: int, what: str) -> None:
         """Refuse what the tables have no place for."""
-        if self._version < needed:
+        if self.version < needed:
             raise LedgerSchemaError(
-                f"{self._name}: {what} needs version {needed} of the tables, which have version {self._version}; "
+                f"{self._name}: {what} needs version {needed} of the tables, which have version {self.version}; "
                 "nothing was stored; when no process of an older release is left, call `migrate()` or run "
                 "`grpc-backoff ledger --db URL migrate`"
             )
 
     @property
-    def _operation(self) -> str:
+    def operation(self) -> str:
         """The columns of an operation, as far as the tables have them."""
         columns = OPERATION
-        if self._version < self.dialect.expiry:
+        if self.version < self.dialect.expiry:
             columns = columns.replace("not_after, keep_response", "NULL, NULL")
         if self.is_oldest:
             columns = columns.replace("reason", "NULL").replace("order_key", "NULL")

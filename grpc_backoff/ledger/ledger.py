@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import inspect
-import logging
 import os
 import random
 import re
@@ -14,8 +12,8 @@ import socket
 import time
 import uuid
 import warnings
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
-from typing import Any, Self
+from collections.abc import Iterable, Sequence
+from typing import Self
 
 import grpc
 import grpc.aio
@@ -24,13 +22,14 @@ from grpc_backoff.aio.channel import Channel
 from grpc_backoff.base.base_errors import OptionError, PolicyWarning
 from grpc_backoff.config.file import Config, read_config, resolve_ledger
 from grpc_backoff.config.sources import ENVIRONMENT_VARIABLE
-from grpc_backoff.config.target import bare_target
 from grpc_backoff.decide.calls.decision import FailedAttempt
 from grpc_backoff.decide.calls.events import WaitSource
 from grpc_backoff.decide.calls.server_hint import ServerHint, read_hint
 from grpc_backoff.decide.connections.core_texts import Link, Report, is_oversized, never_ran
+from grpc_backoff.ledger.announcing import Announcer
+from grpc_backoff.ledger.calling import cut
 from grpc_backoff.ledger.database import POSTGRES_URL, SQLITE_URL, URLS, check_process, read_url
-from grpc_backoff.ledger.delivery import Delivery, cut, event_of
+from grpc_backoff.ledger.delivery import Delivery
 from grpc_backoff.ledger.errors import (
     LedgerError,
     LedgerLimitError,
@@ -38,26 +37,20 @@ from grpc_backoff.ledger.errors import (
     LedgerUnavailableError,
     wrong_type,
 )
-from grpc_backoff.ledger.log import log_operation
-from grpc_backoff.ledger.operation_events import Listener, OperationEvent
-from grpc_backoff.ledger.operation_hooks import LedgerHooks, run_hook
+from grpc_backoff.ledger.operating import Operating, checked
+from grpc_backoff.ledger.operation_events import Listener
+from grpc_backoff.ledger.operation_hooks import LedgerHooks
 from grpc_backoff.ledger.parameters import policy_text
-from grpc_backoff.ledger.preparing import Preparing, check_bytes, check_prepared, read_pairs, target_of
+from grpc_backoff.ledger.preparing import Preparing, check_prepared, read_pairs
 from grpc_backoff.ledger.records import (
     FINISHED,
-    WELL,
     AttemptReport,
-    Filter,
     Operation,
-    OperationAttempt,
     OperationOutcome,
     OperationState,
-    Queue,
-    Readiness,
     Recorded,
     Submission,
     Submitted,
-    is_storable,
 )
 from grpc_backoff.ledger.sqlite import SQLiteStore
 from grpc_backoff.ledger.statements import ParameterStyle
@@ -68,19 +61,13 @@ from grpc_backoff.policy.ledger_settings import LedgerSettings
 from grpc_backoff.policy.presets import PRESETS
 from grpc_backoff.policy.retry import Retry
 
-_LOG = logging.getLogger("grpc_backoff")
 _CHANCE = random.SystemRandom()
 _CONNINFO = re.compile(r"\b(host|hostaddr|port|dbname|user|password|passfile|service|sslmode)\s*=")
 """Matches libpq's other syntax for connection strings: `host=... password=...`."""
-_COALESCE = 0.01
-"""How long notifications that follow another are batched before they are sent, in seconds."""
 _RECOUNT = 5.0
 """How long a count of waiting operations is reused, in seconds (LG-11)."""
 _KNOWN_BEFORE = PRESETS.keys() - {"durable"}
 """The presets that 0.2.0 knows as well."""
-_MANY = 1000
-_PAGE = 20 * _MANY
-"""How many ids are read at once, because each query for them may have to sort all that are left."""
 
 
 def open_store(url: str, settings: LedgerSettings) -> Store:
@@ -103,7 +90,7 @@ def open_store(url: str, settings: LedgerSettings) -> Store:
     return SQLiteStore(url.removeprefix(SQLITE_URL), settings)
 
 
-class Ledger(Preparing):
+class Ledger(Preparing, Operating):
     """Operations in a database, which some processes submit and the same or other processes deliver.
 
     ::
@@ -139,20 +126,16 @@ class Ledger(Preparing):
             raise TypeError(wrong_type("listeners", listeners, "an iterable of functions"))
         if rng is not None and not callable(getattr(rng, "random", None)):
             raise TypeError(wrong_type("rng", rng, "a source of random numbers, such as random.Random()"))
-        super().__init__(settings, config)
-        self.store = store
+        Preparing.__init__(self, settings, config)
+        Operating.__init__(self, store, self._policies.of_any)
         self.hooks = hooks or LedgerHooks()
         self.rng: Random = _CHANCE if rng is None else rng
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
         self._configured = False
-        self._listeners: list[Listener] = [log_operation, *listeners]
-        self._deliveries: set[Delivery] = set()
+        self._announcer = Announcer(lambda: self.hooks, listeners, self._waking.ended)
         self._closed = False
         self._closing: asyncio.Task[None] | None = None
         self._process = os.getpid()
-        self._to_notify: set[str] = set()
-        self._notifier: asyncio.Task[None] | None = None
-        self._waiters: dict[str, list[asyncio.Event]] = {}
         self._counted_at = -_RECOUNT
         self._waiting = 0
 
@@ -242,9 +225,9 @@ class Ledger(Preparing):
         await asyncio.shield(self._closing)
 
     async def _wind_up(self) -> None:
-        ending = {delivery.end() for delivery in self._deliveries}
-        if self._notifier is not None:
-            ending.add(self._notifier)
+        ending = {delivery.end() for delivery in self._waking.deliveries}
+        if self._waking.notifier is not None:
+            ending.add(self._waking.notifier)
         if ending:
             await asyncio.wait(ending)
         await self.store.close()
@@ -253,8 +236,8 @@ class Ledger(Preparing):
 
     async def submit(
         self,
-        call: Any,
-        *request: Any,
+        call: object,
+        *request: object,
         idempotency_key: str | None = None,
         metadata: Iterable[tuple[str, str | bytes]] | None = (),
         policy: Retry | None = None,
@@ -262,7 +245,7 @@ class Ledger(Preparing):
         not_before: float | None = None,
         not_after: float | None = None,
         keep_response: int | None = None,
-        within: Any = None,
+        within: object = None,
     ) -> Submitted:
         """Store an operation; it is durable when this returns (LG-9).
 
@@ -316,7 +299,7 @@ class Ledger(Preparing):
         )
         return (await self.submit_many([prepared], within=within))[0]
 
-    async def submit_many(self, prepared: Sequence[Submission], *, within: Any = None) -> list[Submitted]:
+    async def submit_many(self, prepared: Sequence[Submission], *, within: object = None) -> list[Submitted]:
         """Store operations made by `prepared` in one transaction, all or none; otherwise like `submit`."""
         check_prepared(prepared)
         if not prepared:
@@ -324,16 +307,15 @@ class Ledger(Preparing):
         await self.make_room(len(prepared))
         if within is not None:
             answer = self.store.submit_within(within, prepared)
-            submitted: list[Submitted] = await answer if inspect.isawaitable(answer) else answer
-            return submitted
-        submitted = await self.store.submit(prepared)
+            return answer if isinstance(answer, list) else await answer
+        submitted = await self.store.submitting.submit(prepared)
         self._waiting += sum(one.new for one in submitted)
         for target in {submission.target for submission in prepared}:
-            self._wake(target)
-            self._notify(target)
+            self._waking.wake(target)
+            self._waking.notify(target)
         return submitted
 
-    def statement(self, prepared: Submission, style: ParameterStyle | None = None) -> tuple[str, tuple[Any, ...]]:
+    def statement(self, prepared: Submission, style: ParameterStyle | None = None) -> tuple[str, tuple[object, ...]]:
         """Return the SQL that stores an operation, and its parameters, for a transaction with any other driver (LG-9).
 
         No notification is sent, so deliverers find the operation when they poll. If another request has the same
@@ -352,7 +334,7 @@ class Ledger(Preparing):
             OptionError: there is no such style.
         """
         check_prepared([prepared])
-        return self.store.statement(prepared, style)
+        return self.store.submitting.statement(prepared, style)
 
     def _stored_policy(self, text: str) -> str:
         """Return the text of a policy as it is stored: while 0.2.0 may deliver, one that it can read (LG-18).
@@ -361,7 +343,7 @@ class Ledger(Preparing):
         """
         if not self.store.is_oldest or text in _KNOWN_BEFORE or (self._config and text in self._config.policies):
             return text
-        policy = self.policy_of(text)
+        policy = self._policies.of(text)
         if policy.never_ran_only:
             self.store.check_tables(self.store.dialect.oldest + 1, "a policy with never_ran_only")
         return policy_text(policy)
@@ -376,7 +358,7 @@ class Ledger(Preparing):
         most = self.settings.max_rows
         if now >= self._counted_at + _RECOUNT or self._waiting + number > most:
             try:
-                self._waiting, self._counted_at = await self.store.waiting(most + 1), now
+                self._waiting, self._counted_at = await self.store.counting.waiting(most + 1), now
             except LedgerUnavailableError as error:
                 error.reading = False  # the caller was about to write
                 raise
@@ -384,32 +366,6 @@ class Ledger(Preparing):
             raise LedgerLimitError(
                 f"no room for {number} more: {self._waiting} of at most {most} operations (max_rows) are waiting"
             )
-
-    # Waking (LG-12).
-
-    def _wake_waiters(self, id_: str) -> None:
-        for event in self._waiters.get(id_, ()):
-            event.set()
-
-    def _wake(self, target: str) -> None:
-        self._wake_waiters(target)  # a notification may also name an operation that has ended
-        for delivery in self._deliveries:
-            if delivery.target == bare_target(target):
-                delivery.wake()
-
-    def _notify(self, target: str) -> None:
-        """Notify other processes of new operations: at once, then once for all that follow within a short time."""
-        self._to_notify.add(target)
-        if self._notifier is None or self._notifier.done():
-            self._notifier = asyncio.ensure_future(self._send_notices())
-
-    async def _send_notices(self) -> None:
-        while self._to_notify:
-            targets, self._to_notify = self._to_notify, set()
-            for target in targets:
-                with contextlib.suppress(LedgerError):  # the others poll anyway
-                    await self.store.notify(target)
-            await asyncio.sleep(_COALESCE)
 
     # Waiting for the outcome (LG-19).
 
@@ -430,17 +386,15 @@ class Ledger(Preparing):
             OptionError: `timeout` is not a finite, non-negative number of seconds.
             TimeoutError: the operation has not ended within `timeout`.
         """
-        key = _checked(id)
+        key = checked(id)
         limit = None if timeout is None else checks.pause("timeout", timeout)
         pause = min(self.settings.poll, self.store.dialect.waiting)
-        self.store.listen(self._wake)
-        event = asyncio.Event()
-        self._waiters.setdefault(key, []).append(event)
-        try:
+        self.store.listen(self._waking.wake)
+        with self._waking.waiter(key) as event:
             async with asyncio.timeout(limit):
                 while True:
                     event.clear()
-                    outcome = await self.store.outcome(key)
+                    outcome = await self.store.queries.outcome(key)
                     if outcome is None:
                         raise LedgerStateError(f"there is no operation {id} in this ledger")
                     if outcome.state in FINISHED:
@@ -448,10 +402,6 @@ class Ledger(Preparing):
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(pause):
                             await event.wait()
-        finally:
-            self._waiters[key].remove(event)
-            if not self._waiters[key]:
-                del self._waiters[key]
 
     # Delivering.
 
@@ -496,53 +446,13 @@ class Ledger(Preparing):
             )
         asked = {"concurrency": concurrency, "grace": grace}
         chosen = dataclasses.replace(self.settings, **{name: item for name, item in asked.items() if item is not None})  # type: ignore[arg-type]
-        delivery = Delivery(self, channel, chosen.concurrency, chosen.grace)
-        self.store.listen(self._wake)
-        self._deliveries.add(delivery)
+        delivery = Delivery(self.store, chosen, self._policies, self._announcer, self.rng, self.owner, channel)
+        self.store.listen(self._waking.wake)
+        self._waking.deliveries.add(delivery)
         try:
             await delivery.run()
         finally:
-            delivery.end().add_done_callback(lambda _: self._deliveries.discard(delivery))
-
-    def announce(self, operation: Operation, recorded: Recorded) -> Callable[[], Coroutine[Any, Any, None]] | None:
-        """Announce the result of a report to the listeners; return the hook to call next, or None (LG-7)."""
-        if recorded.state in FINISHED:
-            self._wake_waiters(operation.id)
-            if operation.keep_response is not None:
-                self._notify(operation.id)  # those that wait in other processes
-        if not recorded.live or recorded.state is None:
-            return None
-        self.emit(event_of(operation, recorded))
-        limits = {
-            OperationState.FAILED: self.hooks.on_exhausted,
-            OperationState.CONFLICT: self.hooks.on_conflict,
-            OperationState.EXPIRED: self.hooks.on_expired,
-        }
-        blocks = recorded.state in limits and recorded.state not in WELL and operation.order_key is not None
-        hooks = [hook for hook in (limits.get(recorded.state), self.hooks.on_blocked if blocks else None) if hook]
-        if not hooks:
-            return None
-        after = dataclasses.replace(
-            operation,
-            state=recorded.state,
-            attempts=recorded.attempts,
-            code=recorded.code or operation.code,
-            next_attempt_at=None,
-        )
-
-        async def run() -> None:
-            for hook in hooks:
-                await run_hook(operation.target, hook, after)
-
-        return run
-
-    def emit(self, event: OperationEvent) -> None:
-        """Call the listeners; their exceptions are logged and otherwise ignored."""
-        for listener in self._listeners:
-            try:
-                listener(event)
-            except Exception:  # noqa: BLE001 - a listener is user code
-                _LOG.exception("a ledger's listener raised an exception")
+            delivery.end().add_done_callback(lambda _: self._waking.deliveries.discard(delivery))
 
     # Recording attempts that were made without a claim.
 
@@ -582,7 +492,7 @@ class Ledger(Preparing):
         if hint is not None:
             said = ServerHint(checks.pause("hint", hint), WaitSource.RETRY_AFTER)
         operation = await self.get(id)
-        policy = self.policy_of_any(operation.policy)
+        policy = self._policies.of_any(operation.policy)
         report = Report(name, details, Link.OPEN, metadata=bool(pairs))
         failure = FailedAttempt(name, said, oversized=is_oversized(report), never_ran=never_ran(report, pairs))
         return await self._recorded(
@@ -592,13 +502,14 @@ class Ledger(Preparing):
     async def record_success(self, id: str) -> Recorded:  # noqa: A002
         """Record that an attempt of an operation has succeeded; otherwise like `record_failure`."""
         operation = await self.get(id)
-        return await self._recorded(operation, AttemptReport(operation.id, None, self.policy_of_any(operation.policy)))
+        policy = self._policies.of_any(operation.policy)
+        return await self._recorded(operation, AttemptReport(operation.id, None, policy))
 
     async def _recorded(self, operation: Operation, report: AttemptReport) -> Recorded:
-        [answer] = await self.store.record([report])
+        [answer] = await self.store.recording.record([report])
         if isinstance(answer, LedgerError):
             raise answer
-        hook = self.announce(operation, answer)
+        hook = self._announcer.announce(operation, answer)
         if hook is not None:
             await hook()
         return answer
@@ -612,153 +523,9 @@ class Ledger(Preparing):
         Raises:
             OptionError: `seconds` is not a finite, non-negative number.
         """
-        return await self.store.set_backoff(_checked(id), checks.pause("seconds", seconds), self.policy_of_any)
-
-    # Queries.
-
-    async def get(self, id: str) -> Operation:  # noqa: A002
-        """Return an operation; LedgerStateError if it does not exist."""
-        found = await self.store.find(Filter(ids=(_checked(id),)), 1)
-        if not found:
-            raise LedgerStateError(f"there is no operation {id} in this ledger")
-        return found[0]
-
-    async def find(
-        self,
-        which: Filter | None = None,
-        *,
-        limit: int = _MANY,
-        newest_first: bool = False,
-        after: str | None = None,
-    ) -> list[Operation]:
-        """Return operations, oldest first; `Filter(states=(OperationState.FAILED,))` selects those that have failed.
-
-        Args:
-            which: the operations to return; by default, all.
-            limit: the maximum number of operations to return.
-            newest_first: whether the newest operations come first.
-            after: the id of the last operation of the previous page.
-        """
-        after = None if after is None else (await self.get(after)).id
-        return await self.store.find(_filter(which), _limit(limit), after=after, newest_first=newest_first)
-
-    async def attempts(self, id: str) -> list[OperationAttempt]:  # noqa: A002
-        """Return an operation's attempts in order, over all its series; LedgerStateError if `id` is not a UUID."""
-        return await self.store.attempts(_checked(id))
-
-    async def ready(self, which: Filter | None = None, *, limit: int = _MANY) -> list[Readiness]:
-        """For each operation, return whether it is ready, when it became or will become ready, and why (LG-5)."""
-        return await self.store.ready(_filter(which), _limit(limit), self.policy_of_any)
-
-    async def queue(self, target: str | None = None) -> Queue:
-        """Return how many operations there are in each state, how many are unfinished, and the longest wait in seconds.
-
-        Raises:
-            OptionError: the target is not text, or contains NUL or a surrogate.
-        """
-        if target is not None and not is_storable(target):
-            raise OptionError("target", target, "text without NUL and surrogates")
-        return await self.store.queue(target)
-
-    async def queues(self) -> dict[str, Queue]:
-        """Return what `queue` returns, for each target by its name."""
-        return await self.store.queues()
-
-    # Manual actions (LG-7, LG-8).
-
-    async def pause(self, target: str) -> None:
-        """Stop claiming operations for a target, in all processes, until `resume`; running attempts continue.
-
-        Raises:
-            LedgerSchemaError: the tables have not been upgraded yet (LG-18).
-            OptionError: the target cannot be dialled.
-        """
-        await self.store.pause(target_of(target))
-
-    async def resume(self, target: str) -> bool:
-        """End the pause of a target; return whether it was paused."""
-        resumed = await self.store.resume(target_of(target))
-        self._notify(bare_target(target))
-        self._wake(target)
-        return resumed
-
-    async def replay(self, *ids: str) -> list[str]:
-        """Retry operations that failed or expired; return the ids of those that are retried.
-
-        Their attempts are counted anew, their recorded attempts are kept, and they no longer expire (LG-17).
-        """
-        states = [OperationState.FAILED, OperationState.EXPIRED]
-        return self._begun_anew(await self.store.begin_anew([*map(_checked, ids)], states, None))
-
-    async def resolve(self, id: str, *, request: bytes | None = None) -> None:  # noqa: A002
-        """Resolve a conflict: the operation is retried, with a new request if one is given.
-
-        Raises:
-            LedgerStateError: the operation is not in conflict.
-            LedgerLimitError: request and metadata are larger than `max_request_bytes` (LG-11).
-        """
-        if request is not None:
-            check_bytes(request)
-            self._check_size(request, (await self.get(id)).metadata)
-        if not await self.store.begin_anew([_checked(id)], [OperationState.CONFLICT], request):
-            raise LedgerStateError(f"operation {id} is {(await self.get(id)).state.value}, not in conflict")
-        self._begun_anew([id])
-
-    def _begun_anew(self, ids: list[str]) -> list[str]:
-        for delivery in self._deliveries:
-            delivery.wake()
-        return ids
-
-    async def pages(self, which: Filter) -> AsyncIterator[list[str]]:
-        """Yield the ids of the operations that match a filter, in batches, oldest first, without their requests.
-
-        Operations that are changed or submitted meanwhile are yielded at most once, so that failed operations can be
-        replayed batch by batch; if that is interrupted, it can be run again.
-        """
-        which = _filter(which)
-        ids, after = await self.store.ids(which, _PAGE)
-        while ids:
-            for first in range(0, len(ids), _MANY):
-                yield ids[first : first + _MANY]
-            ids, after = await self.store.ids(which, _PAGE, after)
-
-    async def retarget(self, old: str, new: str) -> int:
-        """Move operations to another target, for example after a server was renamed; return how many were moved.
-
-        Operations that succeeded, expired or were discarded stay as they are. So does an operation if the new target
-        has one with the same method and idempotency key.
-
-        Raises:
-            OptionError: a target cannot be dialled.
-        """
-        moved, some = 0, _MANY
-        while some == _MANY:
-            some = await self.store.retarget(target_of(old), target_of(new), _MANY)
-            moved += some
-        self._notify(bare_target(new))
-        self._wake(new)
-        return moved
-
-    async def discard(self, *ids: str) -> list[str]:
-        """Discard operations that have not succeeded; return the ids of those that were discarded."""
-        return await self.store.discard([*map(_checked, ids)])
-
-    async def prune(self, older_than: float | None = None, *, failed: bool = False) -> int:
-        """Delete operations that succeeded, expired or were discarded more than `older_than` seconds ago.
-
-        Return how many. The default is the setting `keep`. Failed operations and conflicts are deleted only with
-        `failed=True`.
-
-        Raises:
-            OptionError: `older_than` is not a finite, non-negative number of seconds.
-        """
-        states = [*WELL, *([OperationState.FAILED, OperationState.CONFLICT] if failed else [])]
-        keep = self.settings.keep if older_than is None else checks.pause("older_than", older_than)
-        pruned, some = 0, _MANY
-        while some == _MANY:
-            some = await self.store.prune(keep, states, _MANY)
-            pruned += some
-        return pruned
+        return await self.store.recording.set_backoff(
+            checked(id), checks.pause("seconds", seconds), self._policies.of_any
+        )
 
 
 def _returned(outcome: OperationOutcome) -> OperationOutcome:
@@ -770,25 +537,3 @@ def _returned(outcome: OperationOutcome) -> OperationOutcome:
     codes = grpc.StatusCode.__members__
     code = codes.get(outcome.code or "", grpc.StatusCode.UNKNOWN)
     raise grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), outcome.details)
-
-
-def _filter(which: object) -> Filter:
-    """Check a filter; None selects all operations."""
-    if which is not None and not isinstance(which, Filter):
-        raise TypeError(wrong_type("which", which, "a Filter"))
-    return which or Filter()
-
-
-def _limit(limit: object) -> int:
-    """Check how many operations are wanted; more than any database has are as good as all."""
-    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
-        raise OptionError("limit", limit, "a whole number of at least 0")
-    return min(limit, 2**31 - 1)
-
-
-def _checked(id_: str) -> str:
-    """Return an operation's id in canonical form; LedgerStateError if it is not an id."""
-    try:
-        return str(uuid.UUID(id_))
-    except (ValueError, AttributeError, TypeError):
-        raise LedgerStateError(f"id={id_!r}: expected an operation id (a UUID)") from None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,5 +67,5 @@ class OperationExpired(OperationEvent):
     """The operation was not executed before its `not_after` (LG-17)."""
 
 
-Listener = Callable[[OperationEvent], Any]
+Listener = Callable[[OperationEvent], object]
 """A function that takes one event. Its exceptions are logged and otherwise ignored."""

@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, TypeVar, TypeVarTuple
 
 from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.ledger.records import Operation
 
 _LOG = logging.getLogger("grpc_backoff")
+ResultT = TypeVar("ResultT")
+ArgumentTs = TypeVarTuple("ArgumentTs")
+Credentials = Iterable[tuple[str, str | bytes]] | None
+"""The metadata pairs of new credentials, if there are any."""
+Refresh = Callable[[Operation], Credentials | Awaitable[Credentials]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,21 +28,21 @@ class LedgerHooks:
     also called by `Ledger.record_failure`.
     """
 
-    on_success: Callable[[Operation, bytes], Any] | None = None
+    on_success: Callable[[Operation, bytes], object] | None = None
     """Called with the operation and the serialized response before the success is recorded.
 
     If the process dies before the success is recorded, the operation is delivered again and this hook is called again.
     """
-    on_exhausted: Callable[[Operation], Any] | None = None
+    on_exhausted: Callable[[Operation], object] | None = None
     """Called when the policy has given up and this has been recorded (LG-7), for example to notify an operator."""
-    on_conflict: Callable[[Operation], Any] | None = None
+    on_conflict: Callable[[Operation], object] | None = None
     """Called after ABORTED or ALREADY_EXISTS is recorded as a conflict (LG-8), for example to reconcile data."""
-    on_blocked: Callable[[Operation], Any] | None = None
+    on_blocked: Callable[[Operation], object] | None = None
     """Called after `on_exhausted` or `on_conflict` for an operation with an order key, which now holds back the later
     operations of its key until it is replayed, resolved or discarded."""
-    on_expired: Callable[[Operation], Any] | None = None
+    on_expired: Callable[[Operation], object] | None = None
     """Called when an operation was not executed before its `not_after`, and this has been recorded (LG-17)."""
-    refresh_credentials: Callable[[Operation], Any] | None = None
+    refresh_credentials: Refresh | None = None
     """Called on UNAUTHENTICATED (RT-4). It may return metadata pairs, which this deliverer sends with all further
     attempts and keeps only in memory."""
 
@@ -49,22 +54,23 @@ class LedgerHooks:
                 raise OptionError(f"LedgerHooks.{name}", hook, "a function or a coroutine function")
 
 
-async def call_hook(hook: Callable[..., Any], *arguments: Any) -> Any:
+async def call_hook(hook: Callable[[*ArgumentTs], Awaitable[ResultT] | ResultT], *arguments: *ArgumentTs) -> ResultT:
     """Call a hook and await it if it is a coroutine function.
 
     If the hook raises CancelledError but this task was not cancelled, a RuntimeError is raised instead.
     """
     try:
-        answer = hook(*arguments)
-        return await answer if inspect.isawaitable(answer) else answer
+        answer: Any = hook(*arguments)
+        result: ResultT = await answer if inspect.isawaitable(answer) else answer
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
         raise RuntimeError("the hook raised CancelledError, but its caller was not cancelled") from error
+    return result
 
 
-async def run_hook(target: str, hook: Callable[..., Any], *arguments: Any) -> None:
+async def run_hook(target: str, hook: Callable[[*ArgumentTs], object], *arguments: *ArgumentTs) -> None:
     """Call a hook whose result does not matter; exceptions are logged."""
     try:
         await call_hook(hook, *arguments)

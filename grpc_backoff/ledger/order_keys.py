@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from grpc_backoff.ledger.database import SOON, Database
 
 
-class OrderKeys(Database):
+class OrderKeys:
     """Sets operations aside that are behind others of their order keys, so that claims need not pass over them.
 
     This is not what keeps the order: claims do. So at worst an operation that is wrongly set aside waits for `take_up`,
     and nothing needs to be locked.
     """
 
-    def _behind(self) -> str:
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def behind(self) -> str:
         """Return whether an operation `o` is behind another one of its order key that has not ended well."""
+        db = self._db
         return (
-            f"EXISTS (SELECT 1 FROM {self.dialect.operations} p "
-            "WHERE p.target = o.target AND p.order_key = o.order_key AND p.seq < o.seq AND p.open)"
+            f"EXISTS (SELECT 1 FROM {db.dialect.operations} p WHERE p.target = o.target "
+            f"AND {db.order_key('p')} = {db.order_key('o')} AND p.seq < o.seq AND {db.open('p')})"
         )
 
     async def set_aside(self, target: str, limit: int, enough: int) -> None:
@@ -28,47 +31,49 @@ class OrderKeys(Database):
         Those after the first `enough` operations that claims can take are left: they are in nobody's way, and most
         never will be, which saves two updates of each.
         """
-        d = self.dialect
-        since, floor = self._from(target)
+        db, d = self._db, self._db.dialect
+        since, floor = db.since(target)
         first = (
-            f"SELECT o.seq AS key, o.due, o.order_key >= '' AND {self._behind()} AS behind FROM {d.operations} o "
-            f"WHERE o.open AND o.target = :target AND o.due {since} AND o.due <= {d.now} "
-            f"AND o.next_attempt_at <= {d.now} ORDER BY o.due, o.seq LIMIT :limit"
+            f"SELECT o.seq AS key, {db.due('o')} AS due, {db.order_key('o')} >= '' AND {self.behind()} AS behind "
+            f"FROM {d.operations} o WHERE {db.open('o')} AND o.target = :target "
+            f"AND {db.due('o')} {since} AND {db.due('o')} <= {d.now} "
+            f"AND o.next_attempt_at <= {d.now} ORDER BY {db.due('o')}, o.seq LIMIT :limit"
         )
         counted = (
             "SELECT key, behind, sum(CASE WHEN behind THEN 0 ELSE 1 END) OVER (ORDER BY due, key) AS free "
             f"FROM ({first}) first"
         )
         behind = (
-            f"SELECT o.seq AS key FROM {d.operations} o WHERE EXISTS (SELECT 1 FROM {d.operations} k WHERE k.open "
-            f"AND k.target = :target AND k.order_key >= '') "
+            f"SELECT o.seq AS key FROM {d.operations} o WHERE EXISTS (SELECT 1 FROM {d.operations} k "
+            f"WHERE {db.open('k')} AND k.target = :target AND {db.order_key('k')} >= '') "
             f"AND o.seq IN (SELECT key FROM ({counted}) counted WHERE behind AND free < :enough) "
-            f"AND o.open AND o.next_attempt_at <= {d.now} LIMIT :limit{d.skip}"
+            f"AND {db.open('o')} AND o.next_attempt_at <= {d.now} LIMIT :limit{d.skip}"
         )
         text = (
             f"UPDATE {d.operations} AS o SET claimed_from = o.next_attempt_at, next_attempt_at = NULL "
             f"FROM ({behind}) behind WHERE o.seq = behind.key RETURNING id"
         )
-        aside = await self._rows(text, {"target": target, "limit": limit, "enough": enough, **floor}, share=SOON)
+        aside = await db.rows(text, {"target": target, "limit": limit, "enough": enough, **floor}, share=SOON)
         if aside:  # what was ahead of them may have ended meanwhile
             await self.take_up([id_ for (id_,) in aside])
 
     async def take_up(self, ids: Sequence[str] | None = None) -> None:
         """Take up the first operation of each order key, if it was set aside; with `ids`, for their keys only."""
-        d = self.dialect
+        db, d = self._db, self._db.dialect
         aside = "{0}.next_attempt_at IS NULL AND {0}.lease_owner IS NULL AND {0}.finished IS NULL"
-        which, params = f"k.open AND {aside.format('k')}", dict[str, Any]()
+        which, params = f"{db.open('k')} AND {aside.format('k')}", dict[str, object]()
         if ids is not None:
-            rows, params = self._column(ids)
+            rows, params = db.column(ids)
             which = f"k.id IN ({rows})"
         first = (  # found by the index for each key, whatever the database estimates
             f"SELECT min(p.seq) FROM {d.operations} p "
-            "WHERE p.open AND p.target = k.target AND p.order_key = k.order_key"
+            f"WHERE {db.open('p')} AND p.target = k.target AND {db.order_key('p')} = k.order_key"
         )
-        keys = f"SELECT DISTINCT k.target, k.order_key FROM {d.operations} k WHERE {which} AND k.order_key >= ''"
+        key = db.order_key("k")
+        keys = f"SELECT DISTINCT k.target, {key} AS order_key FROM {d.operations} k WHERE {which} AND {key} >= ''"
         text = (
             f"UPDATE {d.operations} AS o SET next_attempt_at = o.claimed_from, claimed_from = NULL "
             f"WHERE o.seq IN (SELECT ({first}) FROM ({keys}) k) AND {aside.format('o')} RETURNING seq"
         )
-        if await self._rows(text, params, share=SOON):
-            self._floors = {}  # a new one, so that a look that began before does not count
+        if await db.rows(text, params, share=SOON):
+            db.floors = {}  # a new one, so that a look that began before does not count

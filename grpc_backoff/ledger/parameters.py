@@ -6,13 +6,14 @@ returned by `parameters` (LG-3). An operation stores its policy as a name or as 
 
 from __future__ import annotations
 
+import dataclasses
 from decimal import Decimal
 
 from grpc_backoff.base.base_errors import shown
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.jitter import Additive, Proportional, Scaled
 from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.policy.strategy import Decorrelated, Exponential, Fixed, Linear, Steps
+from grpc_backoff.policy.strategy import STRATEGIES, Decorrelated, Exponential, Fixed, Linear, Steps
 
 Parameters = dict[str, "float | int | bool | str | list[float] | None"]
 
@@ -34,24 +35,18 @@ def parameters(policy: RetryPolicy) -> Parameters:
 
 
 def _growth(backoff: BackoffPolicy) -> Parameters:
-    match backoff.strategy:
-        case Fixed(base):
-            return {"strategy": Fixed.name, "base": _number(base)}
-        case Linear(base):
-            return {"strategy": Linear.name, "base": _number(base)}
-        case Exponential(base, multiplier, max_exponent):
-            return {
-                "strategy": Exponential.name,
-                "base": _number(base),
-                "multiplier": multiplier,
-                "max_exponent": max_exponent,
-            }
-        case Steps(waits, multiplier):
-            return {"strategy": Steps.name, "waits": [_number(wait) for wait in waits], "multiplier": multiplier}
+    strategy = backoff.strategy
+    if not isinstance(strategy, STRATEGIES):
+        raise TypeError(f"strategy={shown(strategy)}: expected a built-in strategy; a ledger supports no other")
+    found: Parameters = {"strategy": strategy.name} | dataclasses.asdict(strategy)
+    match strategy:
+        case Steps(waits):
+            found["waits"] = [_number(wait) for wait in waits]
         case Decorrelated(base):
-            return {"strategy": Decorrelated.name, "base": _number(base), "reach": Decorrelated.reach}
+            found |= {"base": _number(base), "reach": strategy.reach}
         case other:
-            raise TypeError(f"strategy={shown(other)}: expected a built-in strategy; a ledger supports no other")
+            found["base"] = _number(other.base)
+    return found
 
 
 def _jitter(backoff: BackoffPolicy) -> Parameters:

@@ -15,8 +15,8 @@ import os
 import re
 import socket
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import LiteralString, TypeVar
 
 from grpc_backoff.base.base_errors import MissingExtra, OptionError
 from grpc_backoff.ledger.database import check_version, rejection
@@ -29,6 +29,7 @@ from grpc_backoff.ledger.errors import (
     first_line,
     wrong_type,
 )
+from grpc_backoff.ledger.recording import Recording
 from grpc_backoff.ledger.records import AttemptReport, OperationState, Recorded, Submission, Submitted
 from grpc_backoff.ledger.schema import migrations, upgrade
 from grpc_backoff.ledger.statements import (
@@ -48,10 +49,11 @@ from grpc_backoff.policy.ledger_settings import LedgerSettings
 
 try:
     import psycopg
+    from psycopg.abc import Buffer
     from psycopg.adapt import AdaptersMap, Loader
     from psycopg.conninfo import conninfo_to_dict
     from psycopg.pq import Format, TransactionStatus
-    from psycopg.rows import tuple_row
+    from psycopg.rows import TupleRow, tuple_row
 except ImportError as error:
     if "libpq" in str(error):  # psycopg is installed, but neither the library nor psycopg's own copy of it
         raise ImportError(
@@ -84,8 +86,8 @@ _UNTIDINESS = Statement(
 Attempts are found by their key, whatever the planner knows of them.
 """
 _FIRST = (
-    "SELECT coalesce((SELECT o.due FROM grpc_backoff.operations o WHERE o.open AND o.target = :target "
-    "AND o.due <= now() ORDER BY o.due, o.seq LIMIT 1), now())"
+    "SELECT coalesce((SELECT {due} FROM grpc_backoff.operations o WHERE {open} AND o.target = :target "
+    "AND {due} <= now() ORDER BY {due}, o.seq LIMIT 1), now())"
 )
 _SLACK = 10.0
 """Seconds before the first operation that is due, from which on claims look."""
@@ -133,7 +135,7 @@ class _Seconds(Loader):
 
     format = Format.BINARY
 
-    def load(self, data: Any) -> float:
+    def load(self, data: Buffer) -> float:
         return _INFINITE.get(bytes(data)) or int.from_bytes(data, "big", signed=True) / 1e6 + _EPOCH
 
 
@@ -142,7 +144,7 @@ class _Id(Loader):
 
     format = Format.BINARY
 
-    def load(self, data: Any) -> str:
+    def load(self, data: Buffer) -> str:
         return str(uuid.UUID(bytes=bytes(data)))
 
 
@@ -151,7 +153,7 @@ def _load_like_sqlite(adapters: AdaptersMap) -> None:
     adapters.register_loader("uuid", _Id)
 
 
-class Session(psycopg.AsyncConnection[tuple[Any, ...]]):
+class Session(psycopg.AsyncConnection[TupleRow]):
     """A connection that tracks whether a write on it may already be durable.
 
     Attributes:
@@ -180,7 +182,7 @@ class _Request:
         """What is known about the data without an answer: False if nothing was stored, None if that is unknown."""
         return None if self.connection is not None and self.connection.committing else False
 
-    def expire(self, task: asyncio.Task[Any]) -> None:
+    def expire(self, task: asyncio.Task[object]) -> None:
         if task.done():
             return
         self.expired.set_result(None)
@@ -190,6 +192,45 @@ class _Request:
             _cut(self.connection)
 
 
+class PostgresRecording(Recording):
+    """Records successes that leave nothing to decide in one statement."""
+
+    of_rows = (LedgerStateError, LedgerBusyError)
+
+    async def record(self, reports: Sequence[AttemptReport]) -> list[Recorded | LedgerBusyError | LedgerStateError]:
+        """Record the ends of attempts in one transaction, or one by one if another process has locked a row (LG-2).
+
+        Successes that leave nothing to decide are recorded before, in one statement.
+        """
+        done = await self._record_successes([report for report in reports if _is_plain(report)])
+        outcomes = [done.get((report.id, report.token)) if _is_plain(report) else None for report in reports]
+        rest = [report for report, answer in zip(reports, outcomes, strict=True) if answer is None]
+        others = iter(await super().record(rest) if rest else ())
+        return [answer or next(others) for answer in outcomes]
+
+    async def _record_successes(self, reports: Sequence[AttemptReport]) -> dict[tuple[str, int | None], Recorded]:
+        """Record successes whose lease is valid and whose row is not locked; return those that were recorded.
+
+        Nothing needs to be decided about them, so that they need no second request.
+        """
+        if not reports or self._db.is_oldest:  # whose tables have no reason
+            return {}
+        rows, params = self._db.table(("id", "token"), [(report.id, report.token) for report in reports])
+        try:
+            found = await self._db.rows(f"WITH r (id, token) AS ({rows}), {_SUCCEEDED}", params, Access.LIMITED)
+        except (LedgerBusyError, LedgerStateError):  # about one of them; nothing was written
+            return {}
+        ended = [id_ for id_, _, _, order_key in found if order_key is not None]
+        if ended:
+            with contextlib.suppress(LedgerError):  # as in `Recording.record`
+                await self._keys.take_up(ended)
+        succeeded = OperationState.SUCCEEDED
+        return {
+            (id_, token): Recorded(id_, succeeded, attempts, "OK", live=True, order_key=order_key)
+            for id_, token, attempts, order_key in found
+        }
+
+
 class PostgresStore(Store):
     """A store on a PostgreSQL server; see `Store`."""
 
@@ -197,6 +238,7 @@ class PostgresStore(Store):
         operations="grpc_backoff.operations",
         attempts="grpc_backoff.attempts",
         paused="grpc_backoff.paused",
+        versions="grpc_backoff.schema",
         now="now()",
         clock="clock_timestamp()",
         lock=" FOR UPDATE OF o",
@@ -214,7 +256,6 @@ class PostgresStore(Store):
             "attempts = ('operation ' || o.id || ' already has this idempotency key, with another request')::integer"
         ),
         key_lock="pg_advisory_xact_lock(hashtextextended({} || ' ' || {}, 0))",
-        versions="grpc_backoff.schema",
         oldest=3,
         expiry=5,
         waiting=1.0,  # NOTIFY wakes those that wait for a response
@@ -231,6 +272,7 @@ class PostgresStore(Store):
             LedgerUnavailableError: the URL is not valid.
         """
         super().__init__(_name_of(url), settings)
+        self.recording = PostgresRecording(self, self.order_keys)
         self._url = url
         self._free: list[Session] = []
         self._places = asyncio.Semaphore(_CONNECTIONS)
@@ -271,7 +313,7 @@ class PostgresStore(Store):
         single = access is Access.LIMITED
 
         def execute(statements: list[Statement]) -> Awaitable[list[list[Row]]]:
-            return _execute(session, self._fitted(statements), commit=single)
+            return _execute(session, statements, commit=session if single else None)
 
         if access is not Access.TRANSACTION and not single:
             session.committing = access is Access.STATEMENT
@@ -293,13 +335,16 @@ class PostgresStore(Store):
             raise first
         return result
 
-    def _typed(self, new: str) -> str:
+    def typed(self, new: str) -> str:
+        """Return a list of parameters with their types, which a SELECT needs."""
         return re.sub(PARAMETER, lambda match: f"{match[0]}::{_TYPES.get(match[1], 'text')}", new)
 
-    def _possible(self, ids: Sequence[str]) -> Sequence[str]:
-        return [id_ for id_ in super()._possible(ids) if _is_uuid(id_)]
+    def possible(self, ids: Sequence[str]) -> Sequence[str]:
+        """Return those of some ids that are UUIDs."""
+        return [id_ for id_ in super().possible(ids) if _is_uuid(id_)]
 
-    def _table(self, columns: Sequence[str], rows: Sequence[Row]) -> tuple[str, dict[str, Any]]:
+    def table(self, columns: Sequence[str], rows: Sequence[Row]) -> tuple[str, dict[str, object]]:
+        """Return a query that returns these rows, from arrays, and its parameters."""
         arrays = ", ".join(f":{column}_s::{_TYPES.get(column, 'text')}[]" for column in columns)
         lists = zip(*rows, strict=True) if rows else [()] * len(columns)
         return f"SELECT * FROM unnest({arrays})", {
@@ -325,8 +370,7 @@ class PostgresStore(Store):
         limit = loop.call_later(seconds, request.expire, task)
         task.add_done_callback(lambda _: limit.cancel())
         task.add_done_callback(lambda task: task.cancelled() or task.exception())  # its caller may have been cancelled
-        either: set[asyncio.Future[Any]] = {task, request.expired}
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((task, request.expired), return_when=asyncio.FIRST_COMPLETED)
         if request.expired.done():
             raise LedgerUnavailableError(f"{self._name}: no answer within {seconds:g} s", stored=request.stored)
         return task.result()
@@ -426,10 +470,10 @@ class PostgresStore(Store):
                 await self._limit_locks(connection)  # on table locks, because other writers queue behind them
                 before = await _version(connection)  # another process may have migrated already
                 # Do not use IF NOT EXISTS, which requires the CREATE privilege even if the schema exists.
-                if not await _rows(connection, "SELECT 1 FROM pg_namespace WHERE nspname = 'grpc_backoff'", ()):
+                if not await _rows(connection, "SELECT 1 FROM pg_namespace WHERE nspname = 'grpc_backoff'"):
                     await connection.execute("CREATE SCHEMA grpc_backoff")
                 for sql in upgrade(known, before, "grpc_backoff.schema"):
-                    await connection.execute(sql)
+                    await connection.execute(sql.encode())
                 connection.committing = True
             return before, newest
 
@@ -438,33 +482,34 @@ class PostgresStore(Store):
         check_version(self._name, before, newest, apply=apply, oldest=self.dialect.oldest)
         if apply and before < (self.dialect.oldest if needed_only else newest):
             versions = await self._connected(migrate, _MIGRATING)
-        self._version = versions[1]
+        self.version = versions[1]
         if not self.is_oldest:
-            [(self._identity,)] = await self._run(lambda: one(_IDENTITY), Access.READ)
+            [(self._identity,)] = await self.run(lambda: one(_IDENTITY), Access.READ)
         return versions
 
     # Submitting.
 
-    def submit_within(self, connection: Any, submissions: Sequence[Submission]) -> Any:
+    def submit_within(
+        self, connection: object, submissions: Sequence[Submission]
+    ) -> Coroutine[object, object, list[Submitted]]:
         """Store operations in the caller's own transaction and wake deliverers when it commits."""
         self._check_usable()
-        theirs = isinstance(connection, psycopg.AsyncConnection | psycopg.Connection)
-        if theirs and connection.autocommit and connection.info.transaction_status == _IDLE:
+        if not isinstance(connection, psycopg.AsyncConnection | psycopg.Connection):
+            allowed = "a psycopg connection for a ledger in PostgreSQL; for other drivers see Ledger.statement"
+            raise TypeError(wrong_type("within", connection, allowed))
+        if connection.autocommit and connection.info.transaction_status == _IDLE:
             raise OptionError(
                 "within",
                 "psycopg connection in autocommit mode",
                 "a connection with an open transaction: use connection.transaction()",
             )
-        if theirs and connection.info.parameter_status("client_encoding") == "SQL_ASCII":
+        if connection.info.parameter_status("client_encoding") == "SQL_ASCII":
             allowed = "a connection with another one, such as client_encoding=UTF8"
             raise OptionError("within", "psycopg connection with client_encoding=SQL_ASCII", allowed)
         plan = self._submitting_and_waking(submissions)
         if isinstance(connection, psycopg.AsyncConnection):
             return follow_async(plan, functools.partial(_execute, connection))
-        if isinstance(connection, psycopg.Connection):
-            return asyncio.to_thread(follow, plan, functools.partial(_execute_sync, connection))
-        allowed = "a psycopg connection for a ledger in PostgreSQL; for other drivers see Ledger.statement"
-        raise TypeError(wrong_type("within", connection, allowed))
+        return asyncio.to_thread(follow, plan, functools.partial(_execute_sync, connection))
 
     def _submitting_and_waking(self, submissions: Sequence[Submission]) -> Plan[list[Submitted]]:
         _, *found = yield [
@@ -475,7 +520,7 @@ class PostgresStore(Store):
             yield [Statement("RELEASE SAVEPOINT grpc_backoff", {}, answers=False)]
             raise OptionError("within", "a connection to another ledger", f"a connection to {self._name}")
         try:
-            answers = yield from self._submitting(submissions)
+            answers = yield from self.submitting.plan(submissions)
         except LedgerError:
             yield [Statement("ROLLBACK TO SAVEPOINT grpc_backoff", {}, answers=False)]
             raise
@@ -487,49 +532,6 @@ class PostgresStore(Store):
 
     # Delivering.
 
-    async def record(self, reports: Sequence[AttemptReport]) -> list[Recorded | LedgerBusyError | LedgerStateError]:
-        """Record the ends of attempts in one transaction, or one by one if another process has locked a row (LG-2).
-
-        Successes that leave nothing to decide are recorded before, in one statement.
-        """
-        done = await self._record_successes([report for report in reports if _is_plain(report)])
-        outcomes = [done.get((report.id, report.token)) if _is_plain(report) else None for report in reports]
-        rest = [report for report, answer in zip(reports, outcomes, strict=True) if answer is None]
-        others = iter(await self._record_rest(rest) if rest else ())
-        return [answer or next(others) for answer in outcomes]
-
-    async def _record_rest(
-        self, reports: Sequence[AttemptReport]
-    ) -> list[Recorded | LedgerBusyError | LedgerStateError]:
-        try:
-            return await super().record(reports)
-        except LedgerBusyError as busy:
-            if len(reports) == 1:
-                return [busy]
-            return [(await self._record_rest([report]))[0] for report in reports]
-
-    async def _record_successes(self, reports: Sequence[AttemptReport]) -> dict[tuple[str, int | None], Recorded]:
-        """Record successes whose lease is valid and whose row is not locked; return those that were recorded.
-
-        Nothing needs to be decided about them, so that they need no second request.
-        """
-        if not reports or self.is_oldest:  # whose tables have no reason
-            return {}
-        rows, params = self._table(("id", "token"), [(report.id, report.token) for report in reports])
-        try:
-            found = await self._rows(f"WITH r (id, token) AS ({rows}), {_SUCCEEDED}", params, Access.LIMITED)
-        except (LedgerBusyError, LedgerStateError):  # about one of them; nothing was written
-            return {}
-        ended = [id_ for id_, _, _, order_key in found if order_key is not None]
-        if ended:
-            with contextlib.suppress(LedgerError):  # as in `Recording.record`
-                await self.take_up(ended)
-        succeeded = OperationState.SUCCEEDED
-        return {
-            (id_, token): Recorded(id_, succeeded, attempts, "OK", live=True, order_key=order_key)
-            for id_, token, attempts, order_key in found
-        }
-
     async def look(self, target: str) -> None:
         """Find the earliest time at which an operation of a target may be due; claims then begin there in the index.
 
@@ -537,8 +539,9 @@ class PostgresStore(Store):
         would step over them. An operation whose own transaction took longer than `_SLACK`, and one that another process
         takes up, are found once this has been called again.
         """
-        floors = self._floors
-        [(first,)] = await self._rows(_FIRST, {"target": target}, Access.READ)
+        floors = self.floors
+        text = _FIRST.format(due=self.due("o"), open=self.open("o"))
+        [(first,)] = await self.rows(text, {"target": target}, Access.READ)
         floors[target] = first - _SLACK
 
     async def sweep(self) -> bool:
@@ -547,20 +550,20 @@ class PostgresStore(Store):
         With old counts, a claim sorts all that is due instead of taking the first from the index. More tuples die while
         VACUUM runs, so a sweep was in vain only if it removed less than half of those that it found.
         """
-        [(found, stale)] = await self._run(lambda: one(_UNTIDINESS), Access.READ)
+        [(found, stale)] = await self.run(lambda: one(_UNTIDINESS), Access.READ)
         if found < _UNTIDY:
             return False
         for table, also in (("operations", "ANALYZE, " if stale else ""), ("attempts", "")):
             vacuum = f"VACUUM ({also}SKIP_LOCKED, TRUNCATE false) grpc_backoff.{table}"
-            await self._connected(functools.partial(_do, vacuum), self._settings.timeout)
-        [(left, _)] = await self._run(lambda: one(_UNTIDINESS), Access.READ)
+            await self._connected(functools.partial(Session.execute, query=vacuum.encode()), self._settings.timeout)
+        [(left, _)] = await self.run(lambda: one(_UNTIDINESS), Access.READ)
         return bool(left > found / 2)
 
     # Notifications.
 
     async def notify(self, target: str) -> None:
         """Wake the deliverers of a target (LG-12)."""
-        await self._run(lambda: one(_notice(target)), Access.READ)
+        await self.run(lambda: one(_notice(target)), Access.READ)
 
     def listen(self, heard: Callable[[str], None]) -> None:
         """Call `heard` with the target of each notification (LG-12)."""
@@ -606,20 +609,22 @@ async def _commit(session: Session) -> None:
     await session.execute("COMMIT")
 
 
-async def _execute(connection: Any, statements: list[Statement], *, commit: bool = False) -> list[list[Row]]:
+async def _execute(
+    connection: psycopg.AsyncConnection[object], statements: list[Statement], *, commit: Session | None = None
+) -> list[list[Row]]:
     cursors = []
     for text, params, _ in statements:
         cursor = psycopg.AsyncCursor(connection, row_factory=tuple_row)  # the caller's row factory may be anything
         if not isinstance(connection, Session):
             _load_like_sqlite(cursor.adapters)
         cursors.append(await cursor.execute(_in_psycopg(text), params, binary=True))
-    if commit:
-        await _commit(connection)
+    if commit is not None:
+        await _commit(commit)
     pairs = zip(cursors, statements, strict=True)
     return [[*await cursor.fetchall()] if statement.answers else [] for cursor, statement in pairs]
 
 
-def _execute_sync(connection: Any, statements: list[Statement]) -> list[list[Row]]:
+def _execute_sync(connection: psycopg.Connection[object], statements: list[Statement]) -> list[list[Row]]:
     found: list[list[Row]] = []
     for text, params, answers in statements:
         cursor = psycopg.Cursor(connection, row_factory=tuple_row)
@@ -630,31 +635,25 @@ def _execute_sync(connection: Any, statements: list[Statement]) -> list[list[Row
 
 
 @functools.lru_cache(1000)
-def _in_psycopg(text: str) -> str:
+def _in_psycopg(text: str) -> bytes:
     """Return a statement with its parameters as psycopg writes them."""
-    return re.sub(PARAMETER, r"%(\1)s", text)
+    return re.sub(PARAMETER, r"%(\1)s", text).encode()
 
 
 def _notice(target: str) -> Statement:
     return Statement("SELECT pg_notify(:channel, :target)", {"channel": _CHANNEL, "target": target})
 
 
-async def _do(statement: str, connection: Any) -> None:
-    await connection.execute(statement)
-
-
-async def _rows(connection: Any, statement: str, params: Any) -> list[tuple[Any, ...]]:
-    cursor = await connection.execute(statement, params)
-    rows: list[tuple[Any, ...]] = await cursor.fetchall()
-    return rows
+async def _rows(connection: Session, statement: LiteralString) -> list[TupleRow]:
+    return await (await connection.execute(statement)).fetchall()
 
 
 async def _version(connection: Session) -> int:
     # Do not use `to_regclass`, which may return the state from before the lock was acquired.
     there = "SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = 'grpc_backoff' AND tablename = 'schema'"
-    if not await _rows(connection, there, ()):
+    if not await _rows(connection, there):
         return 0
-    rows = await _rows(connection, "SELECT version FROM grpc_backoff.schema", ())
+    rows = await _rows(connection, "SELECT version FROM grpc_backoff.schema")
     return int(rows[0][0]) if rows else 0
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from grpc_backoff.base.base_errors import OptionError, kind_of
 from grpc_backoff.config.file import Config
@@ -34,6 +33,32 @@ _POLICIES = 1000
 """How many policies are kept, because texts may differ for each operation."""
 
 
+class Policies:
+    """The policies that operations name, as a ledger applies them."""
+
+    def __init__(self, settings: LedgerSettings, config: Config | None) -> None:
+        """Look policies up in a file, if there is one; `settings` name the default."""
+        self._settings = settings
+        self._config = config
+        self._read: dict[str, RetryPolicy] = {}
+
+    def of(self, text: str) -> RetryPolicy:
+        """Return the policy described by an operation's text, as a ledger applies it; OptionError if it is unknown."""
+        policy = self._read.get(text) if isinstance(text, str) else None  # anything else is refused below
+        if policy is None:
+            if len(self._read) >= _POLICIES:
+                self._read.clear()
+            policy = self._read[text] = ledger_policy(read_retry("policy", text, self._config))
+        return policy
+
+    def of_any(self, text: str) -> RetryPolicy:
+        """Return the policy as `of` does, or the ledger's default policy if the text names an unknown one."""
+        try:
+            return self.of(text)
+        except OptionError:
+            return self.of(self._settings.policy)
+
+
 class Preparing:
     """Makes operations to submit, by a ledger's settings and its file.
 
@@ -42,15 +67,15 @@ class Preparing:
     """
 
     def __init__(self, settings: LedgerSettings, config: Config | None) -> None:
-        """Begin without policies."""
+        """Prepare by these settings; the file has the policies of methods."""
         self.settings = settings
         self._config = config
-        self._policies: dict[str, RetryPolicy] = {}
+        self._policies = Policies(settings, config)
 
     def prepared(
         self,
-        call: Any,
-        *request: Any,
+        call: object,
+        *request: object,
         idempotency_key: str | None = None,
         metadata: Iterable[tuple[str, str | bytes]] | None = (),
         policy: Retry | None = None,
@@ -67,7 +92,7 @@ class Preparing:
         """
         target, method, content = _parts(call, request)
         pairs = self._allowed(metadata)
-        self._check_size(content, pairs)
+        check_size(content, pairs, self.settings.max_request_bytes)
         if idempotency_key is not None and (
             not isinstance(idempotency_key, str) or not _KEY.fullmatch(idempotency_key)
         ):
@@ -97,12 +122,6 @@ class Preparing:
             raise OptionError("keep_response", keep_response, f"a number of bytes from 1 to max_request_bytes ({most})")
         return keep_response
 
-    def _check_size(self, request: bytes, metadata: Metadata) -> None:
-        size, most = len(request) + metadata_bytes(metadata), self.settings.max_request_bytes
-        if size > most:
-            what = "request and metadata" if metadata else "request"
-            raise LedgerLimitError(f"{what}={size} bytes: expected at most max_request_bytes ({most})")
-
     def _allowed(self, metadata: Iterable[tuple[str, str | bytes]] | None) -> Metadata:
         pairs = read_pairs("metadata", metadata)
         for key, value in pairs:
@@ -127,7 +146,7 @@ class Preparing:
         self._warn_of(policy)
         if isinstance(policy, RetryPolicy):
             text = policy_text(policy)
-            if self.policy_of(text) != ledger_policy(policy):
+            if self._policies.of(text) != ledger_policy(policy):
                 raise OptionError("policy", policy, "a policy that can be written as a policy string")
             return text
         return policy
@@ -138,24 +157,8 @@ class Preparing:
 
     def _warn_of(self, policy: Retry) -> None:
         """Warn of a policy with neither a deadline nor a limited number of attempts, as for calls (BP-2)."""
-        read = policy if isinstance(policy, RetryPolicy) else self.policy_of(policy)
+        read = policy if isinstance(policy, RetryPolicy) else self._policies.of(policy)
         warn_of(doubts(read, bounded=read.deadline is not None))
-
-    def policy_of(self, text: str) -> RetryPolicy:
-        """Return the policy described by an operation's text, as a ledger applies it; OptionError if it is unknown."""
-        policy = self._policies.get(text) if isinstance(text, str) else None  # anything else is refused below
-        if policy is None:
-            if len(self._policies) >= _POLICIES:
-                self._policies.clear()
-            policy = self._policies[text] = ledger_policy(read_retry("policy", text, self._config))
-        return policy
-
-    def policy_of_any(self, text: str) -> RetryPolicy:
-        """Return the policy as `policy_of` does, or the ledger's default policy if the text names an unknown one."""
-        try:
-            return self.policy_of(text)
-        except OptionError:
-            return self.policy_of(self.settings.policy)
 
 
 def _window(not_before: float | None, not_after: float | None) -> tuple[float | None, float | None]:
@@ -182,7 +185,7 @@ def _time(name: str, value: object) -> float:
     return seconds
 
 
-def read_pairs(name: str, metadata: Any) -> Metadata:
+def read_pairs(name: str, metadata: Iterable[tuple[str, str | bytes]] | None) -> Metadata:
     """Return metadata as pairs; OptionError, which does not show the values, if it is anything else."""
     try:
         pairs = tuple((key, value) for key, value in metadata or ())
@@ -203,7 +206,7 @@ def check_prepared(prepared: object) -> None:
         raise TypeError(wrong_type("prepared", wrong[0], "a list of operations made by `prepared`"))
 
 
-def _parts(call: Any, request: Sequence[Any]) -> tuple[str, str, bytes]:
+def _parts(call: object, request: Sequence[object]) -> tuple[str, str, bytes]:
     """Return the target, the method and the serialized request."""
     if isinstance(call, Method):
         if call.arity != "unary_unary":
@@ -216,20 +219,29 @@ def _parts(call: Any, request: Sequence[Any]) -> tuple[str, str, bytes]:
             raise TypeError(wrong_type("request", request[0], f"what the stub's {call.method} takes")) from error
         target, method = call.channel.target, call.method
     elif isinstance(call, str) and len(request) == 2:  # noqa: PLR2004 - method and request
-        target, (method, content) = target_of(call), request
-        if not isinstance(method, str) or not method.startswith("/") or not is_storable(method):
-            raise OptionError("method", method, "a path such as '/package.Service/Method'")
+        target, (path, content) = target_of(call), request
+        if not isinstance(path, str) or not path.startswith("/") or not is_storable(path):
+            raise OptionError("method", path, "a path such as '/package.Service/Method'")
+        method = path
     else:
         allowed = "a unary-unary method of a stub on a channel of this library and a request"
         raise TypeError(wrong_type("call", call, f"{allowed}, or target, method and bytes"))
-    check_bytes(content)
-    return bare_target(target), method, content
+    return bare_target(target), method, check_bytes(content)
 
 
-def check_bytes(request: object) -> None:
-    """Reject a request that is not serialized."""
+def check_size(request: bytes, metadata: Metadata, most: int) -> None:
+    """Reject a request that is larger, together with its metadata, than `max_request_bytes` (LG-11)."""
+    size = len(request) + metadata_bytes(metadata)
+    if size > most:
+        what = "request and metadata" if metadata else "request"
+        raise LedgerLimitError(f"{what}={size} bytes: expected at most max_request_bytes ({most})")
+
+
+def check_bytes(request: object) -> bytes:
+    """Return a serialized request; TypeError if it is anything else."""
     if not isinstance(request, bytes):
         raise TypeError(wrong_type("request", request, "bytes"))
+    return request
 
 
 def target_of(target: str) -> str:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from grpc_backoff.ledger.database import LONG_AGO, spellings
+from grpc_backoff.ledger.database import LONG_AGO, Database, spellings
 from grpc_backoff.ledger.order_keys import OrderKeys
 from grpc_backoff.ledger.records import (
     CLAIMABLE,
@@ -22,24 +20,28 @@ from grpc_backoff.ledger.statements import Access, Row, texts
 _ATTEMPT = ("number", "started", "ended", "code", "delay", "source")
 
 
-class Queries(OrderKeys):
+class Queries:
     """Finds operations."""
+
+    def __init__(self, database: Database, order_keys: OrderKeys) -> None:
+        self._db = database
+        self._keys = order_keys
 
     async def ready(self, which: Filter, limit: int, policy_of: PolicyOf) -> list[Readiness]:
         """For each operation, return whether it is ready, when it became or will become ready, and why (LG-5)."""
         held = (
             f"CASE WHEN o.state NOT IN ({texts(CLAIMABLE)}) THEN NULL "
-            f"WHEN EXISTS (SELECT 1 FROM {self.dialect.paused} p WHERE p.target = o.target) THEN 'paused' "
-            f"WHEN {self._behind()} THEN 'blocked' END"
+            f"WHEN EXISTS (SELECT 1 FROM {self._db.paused} p WHERE p.target = o.target) THEN 'paused' "
+            f"WHEN {self._keys.behind()} THEN 'blocked' END"
         )
-        columns = f"{', '.join(f'o.{name}' for name in READY)}, {held}, {self.dialect.now}"
+        columns = f"{', '.join(f'o.{name}' for name in READY)}, {held}, {self._db.dialect.now}"
         return [readiness(row, policy_of) for row in await self._select(columns, which, limit)]
 
     async def find(
         self, which: Filter, limit: int, *, after: str | None = None, newest_first: bool = False
     ) -> list[Operation]:
         """Return the operations that match a filter, oldest or newest first, from the one that follows `after`."""
-        rows = await self._select(self._operation, which, limit, after_id=after, newest_first=newest_first)
+        rows = await self._select(self._db.operation, which, limit, after_id=after, newest_first=newest_first)
         return [*map(operation_of, rows)]
 
     async def ids(self, which: Filter, limit: int, after: int | None = None) -> tuple[list[str], int | None]:
@@ -57,12 +59,13 @@ class Queries(OrderKeys):
         after_id: str | None = None,
         newest_first: bool = False,
     ) -> list[Row]:
-        d = self.dialect
+        db, d = self._db, self._db.dialect
         beyond, order = ("<", "DESC") if newest_first else (">", "ASC")
         equal = ("method", "idempotency_key", "order_key", "code")
-        params: dict[str, Any] = {name: getattr(which, name) for name in (*equal, "older_than")}
+        params: dict[str, object] = {name: getattr(which, name) for name in (*equal, "older_than")}
         params |= {"after": after, "after_id": after_id}
         conditions = {name: f"o.{name} = :{name}" for name in equal} | {
+            "order_key": f"{db.order_key('o')} = :order_key",
             "after": f"o.seq {beyond} :after",
             "after_id": f"o.seq {beyond} (SELECT a.seq FROM {d.operations} a WHERE a.id = :after_id)",
             "older_than": f"o.created <= {d.later.format(d.now, '-:older_than')}",
@@ -73,14 +76,14 @@ class Queries(OrderKeys):
         terms = ["true", *(conditions[name] for name in params)]
         if which.states:
             terms.append(f"o.state IN ({texts(which.states)})")
-            terms += ["o.open"] if WELL.isdisjoint(which.states) else []  # which an index knows
+            terms += [db.open("o")] if WELL.isdisjoint(which.states) else []  # which an index knows
         targets = None if which.target is None else spellings(which.target)
-        for name, values in (("id", None if which.ids is None else self._possible(which.ids)), ("target", targets)):
+        for name, values in (("id", None if which.ids is None else db.possible(which.ids)), ("target", targets)):
             if values is not None:
-                rows, column_params = self._column(values, name)
+                rows, column_params = db.column(values, name)
                 terms.append(f"o.{name} IN ({rows})")
                 params |= column_params
-        return await self._rows(
+        return await db.rows(
             f"SELECT {columns} FROM {d.operations} o WHERE {' AND '.join(terms)} ORDER BY o.seq {order} LIMIT :limit",
             {**params, "limit": limit},
             Access.READ,
@@ -88,12 +91,12 @@ class Queries(OrderKeys):
 
     async def outcome(self, id: str) -> OperationOutcome | None:  # noqa: A002
         """Return how an operation stands, with its response if that is stored; None if there is no such operation."""
-        response = "o.response" if await self._has(self.dialect.expiry) else "NULL"
+        response = "o.response" if await self._db.has(self._db.dialect.expiry) else "NULL"
         text = (
-            f"SELECT o.id, o.state, o.attempts, o.code, o.details, {response} FROM {self.dialect.operations} o "
+            f"SELECT o.id, o.state, o.attempts, o.code, o.details, {response} FROM {self._db.dialect.operations} o "
             "WHERE o.id = :id"
         )
-        for key, state, attempts, code, details, kept in await self._rows(text, {"id": id}, Access.READ):
+        for key, state, attempts, code, details, kept in await self._db.rows(text, {"id": id}, Access.READ):
             standing = STATES.get(state, OperationState.PENDING)
             return OperationOutcome(
                 id=key, state=standing, attempts=attempts, code=code, details=details, response=kept
@@ -102,6 +105,6 @@ class Queries(OrderKeys):
 
     async def attempts(self, id: str) -> list[OperationAttempt]:  # noqa: A002
         """Return an operation's attempts in order."""
-        text = f"SELECT {', '.join(_ATTEMPT)} FROM {self.dialect.attempts} WHERE operation_id = :id ORDER BY number"
-        rows = await self._rows(text, {"id": id}, Access.READ)
+        text = f"SELECT {', '.join(_ATTEMPT)} FROM {self._db.dialect.attempts} WHERE operation_id = :id ORDER BY number"
+        rows = await self._db.rows(text, {"id": id}, Access.READ)
         return [OperationAttempt(**dict(zip(_ATTEMPT, row, strict=True))) for row in rows]

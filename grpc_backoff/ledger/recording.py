@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from grpc_backoff.base.record import record
+from grpc_backoff.ledger.database import Database
 from grpc_backoff.ledger.errors import LedgerBusyError, LedgerError, LedgerStateError
 from grpc_backoff.ledger.order_keys import OrderKeys
 from grpc_backoff.ledger.records import CLAIMABLE, LOST, WELL, AttemptReport, OperationState, Recorded
 from grpc_backoff.ledger.rows import LockedRow, PolicyOf
 from grpc_backoff.ledger.statements import NO_LEASE, Access, Plan, Statement
 from grpc_backoff.ledger.transitions import Change, after_failure, after_loss, after_success, ledger_policy
-from grpc_backoff.policy.ledger_settings import LedgerSettings
 
 _LOG = logging.getLogger("grpc_backoff")
 _HEAD = 1000
@@ -66,7 +66,7 @@ class _End(NamedTuple):
     def recorded(self) -> int:
         return self.row.recorded + self.added
 
-    def attempt(self) -> dict[str, Any]:
+    def attempt(self) -> dict[str, object]:
         """Return the attempt's row."""
         return {
             "id": self.row.id,
@@ -79,7 +79,7 @@ class _End(NamedTuple):
             "source": self.change.source,
         }
 
-    def operation(self) -> dict[str, Any]:
+    def operation(self) -> dict[str, object]:
         """Return the operation's new row. A series begins with its first attempt."""
         change = self.change._asdict()
         return {
@@ -104,12 +104,16 @@ def _unreadable(operation: str, problem: str) -> LedgerStateError:
     return LedgerStateError(f"the row of operation {operation} cannot be read: {problem}; nothing was changed")
 
 
-class Recording(OrderKeys):
+class Recording:
     """Records the ends of attempts."""
 
-    def __init__(self, name: str, settings: LedgerSettings) -> None:
+    of_rows: tuple[type[LedgerStateError | LedgerBusyError], ...] = (LedgerStateError,)
+    """The errors that are about one row, so that the others are recorded without it."""
+
+    def __init__(self, database: Database, order_keys: OrderKeys) -> None:
         """Begin with no operation named in the log."""
-        super().__init__(name, settings)
+        self._db = database
+        self._keys = order_keys
         self._named: set[str] = set()
 
     async def record(self, reports: Sequence[AttemptReport]) -> list[Recorded | LedgerBusyError | LedgerStateError]:
@@ -119,10 +123,10 @@ class Recording(OrderKeys):
         recorded.
         """
         try:
-            outcomes = await self._run(lambda: self._record(reports), Access.TRANSACTION)
-        except LedgerStateError as rejected:
+            outcomes = await self._db.run(lambda: self._record(reports), Access.TRANSACTION)
+        except self.of_rows as error:
             if len(reports) == 1:
-                return [rejected]
+                return [error]
             return [(await self.record([report]))[0] for report in reports]
         ended = [
             outcome.id
@@ -131,7 +135,7 @@ class Recording(OrderKeys):
         ]
         if ended:
             with contextlib.suppress(LedgerError):  # it is recorded; the next operations are taken up somewhat later
-                await self.take_up(ended)
+                await self._keys.take_up(ended)
         return [*outcomes]
 
     def _record(self, reports: Sequence[AttemptReport]) -> Plan[list[Recorded | LedgerStateError]]:
@@ -140,8 +144,8 @@ class Recording(OrderKeys):
         while left:  # once, unless there are several reports on one operation
             some = {report.id: (index, report) for index, report in reversed(left)}
             left = [(index, report) for index, report in left if some[report.id][0] != index]
-            rows, params = self._column(some)
-            which = f"JOIN r ON o.id = r.id ORDER BY o.id{self.dialect.lock}"  # ordered, so that two never deadlock
+            rows, params = self._db.column(some)
+            which = f"JOIN r ON o.id = r.id ORDER BY o.id{self._db.dialect.lock}"  # ordered, so that two never deadlock
             [found] = yield [Statement(f"WITH r (id) AS ({rows}), {self._locked(which)}", params)]
             read, problems = LockedRow.read(found)
             recorded = yield from self._write([_End.of(row, some[row.id][1]) for row in read])
@@ -152,10 +156,11 @@ class Recording(OrderKeys):
     def _locked(self, which: str) -> str:
         """Return a query that locks some operations and returns their `LockedRow`."""
         *names, _ = LockedRow._fields
+        columns = [self._db.order_key("o") if name == "order_key" else f"o.{name}" for name in names]
         return (
             f"locked ({', '.join(names)}) AS "
-            f"(SELECT {', '.join(f'o.{name}' for name in names)} FROM {self.dialect.operations} o {which}) "
-            f"SELECT {', '.join(names)}, {self.dialect.clock} FROM locked"
+            f"(SELECT {', '.join(columns)} FROM {self._db.dialect.operations} o {which}) "
+            f"SELECT {', '.join(names)}, {self._db.dialect.clock} FROM locked"
         )
 
     async def lost(self, target: str | None, policy_of: PolicyOf, limit: int, *, first: bool = False) -> list[Recorded]:
@@ -164,25 +169,25 @@ class Recording(OrderKeys):
         With `first`, only the first operations of the target are examined where there is no index of leases. Since
         operations are claimed in this order, that finds all but those that were claimed in spite of others before them.
         """
-        d = self.dialect
-        expired = d.expired if first and not self.is_oldest else f"o.open AND o.lease_until <= {d.now}"
-        params = {"target": target, "head": _HEAD, "limit": limit} | self._from(target or "")[1]
+        db, d = self._db, self._db.dialect
+        expired = d.expired if first and not db.is_oldest else f"{db.open('o')} AND o.lease_until <= {d.now}"
+        params = {"target": target, "head": _HEAD, "limit": limit} | db.since(target or "")[1]
         look = f"SELECT 1 WHERE EXISTS (SELECT 1 FROM {d.operations} o WHERE {expired}){d.disturbed}"
-        if not await self._rows(look, params, Access.READ):
+        if not await db.rows(look, params, Access.READ):
             return []
         condition = "" if target is None else "AND o.target = :target "
         which = f"WHERE {expired} {condition}{{}}ORDER BY o.lease_until LIMIT :limit{d.skip}"
         try:
-            return await self._run(lambda: self._lose(policy_of, which.format(""), params), Access.TRANSACTION)
+            return await db.run(lambda: self._lose(policy_of, which.format(""), params), Access.TRANSACTION)
         except LedgerStateError:  # about one of them, so that each is tried by itself
             text = f"SELECT o.id FROM {d.operations} o WHERE {expired} {condition}ORDER BY o.lease_until LIMIT :limit"
-            ids = [id_ for (id_,) in await self._rows(text, params, Access.READ)]
+            ids = [id_ for (id_,) in await db.rows(text, params, Access.READ)]
         outcomes = []
         for id_ in ids:
-            rows, only = self._column([id_])
+            rows, only = db.column([id_])
             one = which.format(f"AND o.id IN ({rows}) ")
             try:
-                outcomes += await self._run(lambda: self._lose(policy_of, one, params | only), Access.TRANSACTION)  # noqa: B023 - it has run then
+                outcomes += await db.run(lambda: self._lose(policy_of, one, params | only), Access.TRANSACTION)  # noqa: B023 - it has run then
             except LedgerStateError as error:
                 self._name_once(id_, error)
         return outcomes
@@ -193,8 +198,8 @@ class Recording(OrderKeys):
             self._named.add(operation)
             _LOG.error("operation %s: its lease has expired, but that cannot be recorded: %s", operation, error)
 
-    def _lose(self, policy_of: PolicyOf, which: str, params: Mapping[str, Any]) -> Plan[list[Recorded]]:
-        yield [Statement(text, {}, answers=False) for text in self.dialect.corrections]
+    def _lose(self, policy_of: PolicyOf, which: str, params: Mapping[str, object]) -> Plan[list[Recorded]]:
+        yield [Statement(text, {}, answers=False) for text in self._db.dialect.corrections]
         [found] = yield [Statement(f"WITH {self._locked(which)}", params)]
         ends = []
         read, problems = LockedRow.read(found)
@@ -208,8 +213,8 @@ class Recording(OrderKeys):
 
     def _write(self, ends: Sequence[_End]) -> Plan[list[Recorded]]:
         """Write the rows of attempts and the new states of their operations together (LG-2)."""
-        d = self.dialect
-        reason = "" if self.is_oldest else "reason = r.reason, "
+        db, d = self._db, self._db.dialect
+        reason = "" if db.is_oldest else "reason = r.reason, "
         known = yield from self._late(ends)
         ends = [end._replace(added=(end.row.id, end.token) not in known) for end in ends]
         yield [
@@ -250,19 +255,19 @@ class Recording(OrderKeys):
         late = [(end.row.id, end.token) for end in ends if not end.change.live and end.token is not None]
         if not late:
             return set()
-        rows, params = self._table(("id", "token"), late)
+        rows, params = self._db.table(("id", "token"), late)
         text = (
-            f"WITH r (id, token) AS ({rows}) SELECT a.operation_id, a.token FROM {self.dialect.attempts} a "
+            f"WITH r (id, token) AS ({rows}) SELECT a.operation_id, a.token FROM {self._db.dialect.attempts} a "
             "JOIN r ON a.operation_id = r.id AND a.token = r.token"
         )
         [found] = yield [Statement(text, params)]
         return {(id_, token) for id_, token in found}
 
-    def _each(self, text: str, rows: Sequence[Mapping[str, Any]]) -> list[Statement]:
+    def _each(self, text: str, rows: Sequence[Mapping[str, object]]) -> list[Statement]:
         """Return the statement that writes these rows, which it calls `r`; none if there are no rows."""
         if not rows:
             return []
-        table, params = self._table(tuple(rows[0]), [tuple(row.values()) for row in rows])
+        table, params = self._db.table(tuple(rows[0]), [tuple(row.values()) for row in rows])
         return [Statement(f"WITH r ({', '.join(rows[0])}) AS ({table}) {text}", params, answers=False)]
 
     async def set_backoff(self, id: str, seconds: float, policy_of: PolicyOf) -> bool:  # noqa: A002 - an operation's
@@ -270,10 +275,10 @@ class Recording(OrderKeys):
 
         Its maximum is that of a wait that a server asks for (LG-4).
         """
-        return await self._run(lambda: self._set_backoff(id, seconds, policy_of), Access.TRANSACTION)
+        return await self._db.run(lambda: self._set_backoff(id, seconds, policy_of), Access.TRANSACTION)
 
     def _set_backoff(self, operation: str, seconds: float, policy_of: PolicyOf) -> Plan[bool]:
-        d = self.dialect
+        d = self._db.dialect
         which = f"WHERE o.id = :id{d.lock}"
         [found] = yield [Statement(f"WITH {self._locked(which)}", {"id": operation})]
         waiting = [row for row in LockedRow.read(found)[0] if OperationState(row.state) in CLAIMABLE]

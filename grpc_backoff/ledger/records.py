@@ -48,15 +48,7 @@ class OperationState(enum.StrEnum):
 WELL = frozenset({OperationState.SUCCEEDED, OperationState.DISCARDED, OperationState.EXPIRED})
 """The states of operations that nothing remains to be done for, which hold no order key and are pruned."""
 CLAIMABLE = frozenset({OperationState.PENDING, OperationState.WAITING})
-FINISHED = frozenset(
-    {
-        OperationState.SUCCEEDED,
-        OperationState.FAILED,
-        OperationState.CONFLICT,
-        OperationState.DISCARDED,
-        OperationState.EXPIRED,
-    }
-)
+FINISHED = frozenset(OperationState) - CLAIMABLE - {OperationState.IN_PROGRESS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,6 +183,11 @@ class Lease(NamedTuple):
 
     id: str
     token: int
+
+    @classmethod
+    def of(cls, operation: Operation) -> Lease:
+        """Return the claim under which an operation was read."""
+        return cls(operation.id, operation.lease_token)
 
 
 @record

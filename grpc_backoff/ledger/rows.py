@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, get_args, get_type_hints
+from typing import NamedTuple, get_args, get_type_hints
 
 from grpc_backoff.base.base_errors import kind_of
 from grpc_backoff.base.record import record
@@ -89,23 +89,26 @@ def _problem(names: Sequence[str], row: Row) -> str | None:
 
 def unreadable(name: str, value: object) -> str:
     """Return what was expected of a column's value; it shows only the value's type, or that it is not finite."""
-    kind = (get_args(_KINDS[name]) or (_KINDS[name],))[0]
     found = "a number that is not finite" if isinstance(value, float) else kind_of(value)
-    return f"{name}: expected {kind.__name__}, not {found}"
+    return f"{name}: expected {_KINDS[name][0].__name__}, not {found}"
 
 
-_KINDS: Mapping[str, Any] = {
-    **get_type_hints(Operation),
-    **get_type_hints(LockedRow),
-    "metadata": str,
+def _kind(hint: type) -> tuple[type, bool]:
+    kind, *null = get_args(hint) or (hint,)
+    return kind, bool(null)
+
+
+_KINDS = {
+    name: _kind(hint)
+    for name, hint in (get_type_hints(Operation) | get_type_hints(LockedRow) | {"metadata": str}).items()
 }
-"""The kinds of the columns as they are stored."""
+"""The kinds of the columns as they are stored, and whether they may be NULL."""
 
 
 def is_readable(name: str, value: object) -> bool:
     """Return whether a column's value has its kind; a time may be an integer, but must be finite."""
-    kind = _KINDS[name]
-    fits = isinstance(value, kind) or (isinstance(value, int) and isinstance(0.0, kind))
+    kind, null = _KINDS[name]
+    fits = isinstance(value, kind) or (isinstance(value, int) and kind is float) or (null and value is None)
     return fits and (not isinstance(value, float) or math.isfinite(value))
 
 
@@ -119,7 +122,7 @@ def operation_of(row: Row) -> Operation:
     problem = None
     for name, value in values.items():
         if not is_readable(name, value):
-            kind, *null = get_args(_KINDS[name]) or (_KINDS[name],)
+            kind, null = _KINDS[name]
             problem = unreadable(name, value)
             values[name] = None if null else kind()
     try:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import unquote
 
 from grpc_backoff.base.base_errors import OptionError
@@ -55,6 +55,7 @@ class SQLiteStore(Store):
         operations="ledger_operations",
         attempts="ledger_attempts",
         paused="ledger_paused",
+        versions="ledger_schema",
         now=":now",
         clock=":now",
         lock="",  # the transaction locks the file
@@ -65,13 +66,12 @@ class SQLiteStore(Store):
         refuse="request = NULL",
         leased=", lease_seconds = :lease",
         expired="o.lease_until <= :now",
-        versions="ledger_schema",
         oldest=2,
         expiry=4,
         waiting=0.1,
         sizes=(
-            "SELECT true, count(*) FROM ledger_operations o WHERE o.open "
-            "UNION ALL SELECT false, count(*) FROM ledger_operations o WHERE NOT o.open"
+            "SELECT true, count(*) FROM ledger_operations o WHERE {open} "
+            "UNION ALL SELECT false, count(*) FROM ledger_operations o WHERE NOT {open}"
         ),
         disturbed="".join(f" OR EXISTS (SELECT 1 FROM ledger_operations WHERE {early})" for early in _EARLY),
         corrections=tuple(f"UPDATE ledger_operations SET {again} WHERE {early}" for early, again in _EARLY.items()),
@@ -105,16 +105,18 @@ class SQLiteStore(Store):
 
     def _executor(self, cursor: sqlite3.Cursor) -> Callable[[list[Statement]], list[list[Row]]]:
         """Return a function that executes statements; they all use the time of this call as the current time."""
-        times = self._times()
+        times = self.times()
         return lambda statements: [
-            cursor.execute(text, {**times, **params}).fetchall() for text, params, _ in self._fitted(statements)
+            cursor.execute(text, {**times, **params}).fetchall() for text, params, _ in statements
         ]
 
-    def _times(self) -> dict[str, float]:
+    def times(self) -> dict[str, float]:
+        """Return the time, and one that only a clock that was set back has not reached."""
         now = self._now()
         return {"now": now, "soon": now + _JUMP}
 
-    def _table(self, columns: Sequence[str], rows: Sequence[Row]) -> tuple[str, dict[str, Any]]:
+    def table(self, columns: Sequence[str], rows: Sequence[Row]) -> tuple[str, dict[str, object]]:
+        """Return a query that returns these rows, and its parameters."""
         if not rows:
             return f"SELECT {', '.join(['NULL'] * len(columns))} WHERE false", {}
         names = [[f"{column}_{index}" for column in columns] for index in range(len(rows))]
@@ -232,16 +234,16 @@ class SQLiteStore(Store):
         check_version(self._name, before, newest, apply=apply, oldest=self.dialect.oldest)
         connection.execute("PRAGMA journal_mode = WAL")
         if not apply or before >= (self.dialect.oldest if needed_only else newest):
-            self._version = before
+            self.version = before
             return before, before
         with self._writing(connection):
             before = upgrade_file(connection, known, "ledger_schema")
-        self._version = newest
+        self.version = newest
         return before, newest
 
     # Submitting.
 
-    def submit_within(self, connection: Any, submissions: Sequence[Submission]) -> list[Submitted]:
+    def submit_within(self, connection: object, submissions: Sequence[Submission]) -> list[Submitted]:
         """Store operations in the caller's own transaction (LG-9)."""
         self._check_usable()
         if not isinstance(connection, sqlite3.Connection):
@@ -264,7 +266,7 @@ class SQLiteStore(Store):
                 cursor.execute("BEGIN IMMEDIATE")
             cursor.execute("SAVEPOINT grpc_backoff")  # all or none, however the caller handles an error
             try:
-                return follow(self._submitting(submissions), self._executor(cursor))
+                return follow(self.submitting.plan(submissions), self._executor(cursor))
             except BaseException:
                 with contextlib.suppress(sqlite3.Error):
                     cursor.execute("ROLLBACK TO grpc_backoff")

@@ -33,7 +33,7 @@ class Statement(NamedTuple):
     """One SQL statement, with parameters written `:name`; `answers` says whether it returns rows."""
 
     text: str
-    params: Mapping[str, Any]
+    params: Mapping[str, object]
     answers: bool = True
 
 

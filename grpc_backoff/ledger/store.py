@@ -7,27 +7,40 @@ A store for a database runs transactions and says in its `Dialect` how the datab
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Coroutine, Sequence
 
 from grpc_backoff.ledger.claiming import Claiming
 from grpc_backoff.ledger.counting import Counting
+from grpc_backoff.ledger.database import Database
 from grpc_backoff.ledger.manual import Manual
+from grpc_backoff.ledger.order_keys import OrderKeys
 from grpc_backoff.ledger.queries import Queries
 from grpc_backoff.ledger.recording import Recording
-from grpc_backoff.ledger.records import Submission
+from grpc_backoff.ledger.records import Submission, Submitted
 from grpc_backoff.ledger.submitting import Submitting
+from grpc_backoff.policy.ledger_settings import LedgerSettings
 
 
-class Store(Submitting, Claiming, Recording, Queries, Counting, Manual):
+class Store(Database):
     """A database that contains a ledger. Times are in seconds since the epoch, on the database's own clock (LG-12).
 
-    Each method is one transaction, which is complete when the method returns. If the method raises a `LedgerError`, the
-    error says what happened to the data.
+    Each method of its parts is one transaction, which is complete when the method returns. If the method raises a
+    `LedgerError`, the error says what happened to the data.
     """
 
     hears = False
     """Whether the store listens, so that operations of other processes need not be looked for."""
+
+    def __init__(self, name: str, settings: LedgerSettings) -> None:
+        """Make the parts of a store in a database, whose name is the one in errors."""
+        super().__init__(name, settings)
+        self.order_keys = OrderKeys(self)
+        self.submitting = Submitting(self)
+        self.claiming = Claiming(self, self.order_keys)
+        self.recording = Recording(self, self.order_keys)
+        self.queries = Queries(self, self.order_keys)
+        self.counting = Counting(self)
+        self.manual = Manual(self, self.order_keys)
 
     @abc.abstractmethod
     async def migrate(self, *, apply: bool, needed_only: bool = False) -> tuple[int, int]:
@@ -38,7 +51,9 @@ class Store(Submitting, Claiming, Recording, Queries, Counting, Manual):
         """
 
     @abc.abstractmethod
-    def submit_within(self, connection: Any, submissions: Sequence[Submission]) -> Any:
+    def submit_within(
+        self, connection: object, submissions: Sequence[Submission]
+    ) -> list[Submitted] | Coroutine[object, object, list[Submitted]]:
         """Store operations in the caller's own transaction; the result may be awaitable (LG-9)."""
 
     @abc.abstractmethod

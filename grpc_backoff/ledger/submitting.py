@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.ledger.database import Database
@@ -21,8 +20,11 @@ _INITIAL = "state, attempts, recorded, step, refreshed, lease_token, next_attemp
 _NEW = "'pending', 0, 0, 0, false, 0, CASE WHEN {at} > {now} THEN {at} ELSE {now} END, {now}, {now}"
 
 
-class Submitting(Database):
+class Submitting:
     """Stores operations."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
 
     async def submit(self, submissions: Sequence[Submission]) -> list[Submitted]:
         """Store operations, all or none; return the results in the same order (LG-9).
@@ -30,17 +32,18 @@ class Submitting(Database):
         COMMIT comes last; if anything fails before that, it is certain that nothing was stored.
         """
         try:
-            return await self._run(lambda: self._submitting(submissions), Access.TRANSACTION)
+            return await self._db.run(lambda: self.plan(submissions), Access.TRANSACTION)
         except LedgerUnavailableError as error:
             if error.stored is not None:
                 raise
             raise LedgerUnavailableError(f"{error.args[0]}; {remedy(submissions)}", stored=None) from error
 
-    def _submitting(self, submissions: Sequence[Submission]) -> Plan[list[Submitted]]:
+    def plan(self, submissions: Sequence[Submission]) -> Plan[list[Submitted]]:
+        """Return the transaction of `submit`."""
         new: set[str] = set()
-        stored: dict[Any, str] = {}
-        if self._version < self.dialect.expiry:
-            [[(self._version,)]] = yield [Statement(f"SELECT version FROM {self.dialect.versions}", {})]
+        stored: dict[object, str] = {}
+        if self._db.version < self._db.dialect.expiry:
+            [[(self._db.version,)]] = yield [Statement(f"SELECT version FROM {self._db.dialect.versions}", {})]
             self._check_later(submissions)
         yield self._key_locks(submissions)
         left = list(submissions)
@@ -54,7 +57,7 @@ class Submitting(Database):
                 if not same:
                     raise LedgerStateError(
                         f"operation {id_} already has the idempotency key {key[-1]!r}, with another request"
-                        + (" or for another target" if self.is_oldest else "")
+                        + (" or for another target" if self._db.is_oldest else "")
                     )
                 stored |= {id_: id_, tuple(key): id_}
             left = [submission for submission in left if submission.id not in new and not _found(submission, stored)]
@@ -65,7 +68,7 @@ class Submitting(Database):
         return answers
 
     def _insert(self, submissions: Sequence[Submission]) -> Statement:
-        rows, params = self._table(Submission._fields, [*map(_stored, submissions)])
+        rows, params = self._db.table(Submission._fields, [*map(_stored, submissions)])
         later = _later(submissions)
         insert = self._inserting(f"SELECT {self._new('', later)} FROM r WHERE true", later)
         return Statement(f"WITH r ({', '.join(Submission._fields)}) AS ({rows}) {insert} RETURNING id", params)
@@ -73,29 +76,29 @@ class Submitting(Database):
     def _check_later(self, submissions: Sequence[Submission]) -> None:
         """Refuse what the tables have no place for (LG-18)."""
         for name in _later(submissions):
-            self.check_tables(self.dialect.oldest + 1 if name == "order_key" else self.dialect.expiry, name)
+            self._db.check_tables(self._db.dialect.oldest + 1 if name == "order_key" else self._db.dialect.expiry, name)
 
     def _new(self, mark: str, later: Sequence[str]) -> str:
         """Return the values of a new row; `mark` comes before each parameter's name."""
-        at = self.dialect.at
-        new = _NEW.format(now=self.dialect.now, at=at.format(f"{mark}not_before"))
+        at = self._db.dialect.at
+        new = _NEW.format(now=self._db.dialect.now, at=at.format(f"{mark}not_before"))
         columns = [at.format(f"{mark}{name}") if name == "not_after" else f"{mark}{name}" for name in later]
         return ", ".join([mark + _GIVEN.replace(", ", f", {mark}"), new, *columns])
 
     def _inserting(self, new: str, later: Sequence[str]) -> str:
         """Return the INSERT of new rows; on a known id or key, the existing row is left unchanged."""
-        return f"INSERT INTO {self.dialect.operations} ({_columns(later)}) {new} ON CONFLICT DO NOTHING"
+        return f"INSERT INTO {self._db.dialect.operations} ({_columns(later)}) {new} ON CONFLICT DO NOTHING"
 
     def _known(self, submissions: Sequence[Submission]) -> Statement:
         columns = ("id", "target", "method", "request", "idempotency_key")
-        rows, params = self._table(
+        rows, params = self._db.table(
             columns, [tuple(getattr(submission, name) for name in columns) for submission in submissions]
         )
         found = (
             "SELECT o.id, o.target, o.method, o.idempotency_key, o.request = r.request AND o.target = r.target "
-            f"FROM {self.dialect.operations} o JOIN r ON"
+            f"FROM {self._db.dialect.operations} o JOIN r ON"
         )
-        where = "" if self.is_oldest else "o.target = r.target AND "  # there, a key is unique for the method alone
+        where = "" if self._db.is_oldest else "o.target = r.target AND "  # there, a key is unique for the method alone
         return Statement(
             f"WITH r (id, target, method, request, key) AS ({rows}) {found} o.id = r.id UNION ALL "
             f"{found} {where}o.method = r.method AND o.idempotency_key = r.key AND o.id <> r.id",
@@ -111,54 +114,46 @@ class Submitting(Database):
                 if submission.order_key is not None
             }
         )
-        if not keys or not self.dialect.key_lock:
+        if not keys or not self._db.dialect.key_lock:
             return []
-        rows, params = self._table(("target", "order_key"), keys)
-        lock = self.dialect.key_lock.format("r.target", "r.order_key")
+        rows, params = self._db.table(("target", "order_key"), keys)
+        lock = self._db.dialect.key_lock.format("r.target", "r.order_key")
         return [Statement(f"WITH r (target, order_key) AS ({rows}) SELECT {lock} FROM r", params, answers=False)]
 
-    def statement(self, submission: Submission, style: ParameterStyle | None = None) -> tuple[str, tuple[Any, ...]]:
+    def statement(self, submission: Submission, style: ParameterStyle | None = None) -> tuple[str, tuple[object, ...]]:
         """Return the SQL that stores an operation and its parameters, for the caller's own driver (LG-9).
 
         If another request has the same idempotency key, the database rejects the statement.
         """
-        style = self.dialect.style if style is None else style
+        style = self._db.dialect.style if style is None else style
         if not isinstance(style, str) or style not in _MARKS:
             raise OptionError("style", style, f"one of: {', '.join(_MARKS)}")
         mark = _MARKS[style]
         self._check_later([submission])
         later, locked = _later([submission]), ""
         new = self._new(":", later)
-        if submission.order_key is not None and self.dialect.key_lock:
-            locked = f" FROM (SELECT {self.dialect.key_lock.format(':target', ':order_key')}) locked"
-        insert = self._inserting(f"SELECT {self._typed(new)}{locked}" if locked else f"VALUES ({new})", later)
-        if submission.idempotency_key is not None and self.is_oldest:  # also right once another process has migrated
+        if submission.order_key is not None and self._db.dialect.key_lock:
+            locked = f" FROM (SELECT {self._db.dialect.key_lock.format(':target', ':order_key')}) locked"
+        insert = self._inserting(f"SELECT {self._db.typed(new)}{locked}" if locked else f"VALUES ({new})", later)
+        if submission.idempotency_key is not None and self._db.is_oldest:  # right once another process has migrated
             taken = (
-                f"SELECT 1 FROM {self.dialect.operations} k WHERE k.method = :method AND k.idempotency_key = "
+                f"SELECT 1 FROM {self._db.dialect.operations} k WHERE k.method = :method AND k.idempotency_key = "
                 ":idempotency_key AND k.id <> :id AND (k.request <> :request OR k.target <> :target)"
             )
             new = new.replace(":request", f"CASE WHEN NOT EXISTS ({taken}) THEN :request END")
-            insert = self._inserting(f"SELECT {self._typed(new)}", later)
+            insert = self._inserting(f"SELECT {self._db.typed(new)}", later)
         elif submission.idempotency_key is not None:
-            stored = f"SELECT 1 FROM {self.dialect.operations} s WHERE s.id = :id"
+            stored = f"SELECT 1 FROM {self._db.dialect.operations} s WHERE s.id = :id"
             insert = (
-                f"INSERT INTO {self.dialect.operations} AS o ({_columns(later)}) "
-                f"SELECT {self._typed(new)}{locked} WHERE NOT EXISTS ({stored}) "
+                f"INSERT INTO {self._db.dialect.operations} AS o ({_columns(later)}) "
+                f"SELECT {self._db.typed(new)}{locked} WHERE NOT EXISTS ({stored}) "
                 "ON CONFLICT (target, method, idempotency_key) WHERE idempotency_key IS NOT NULL "
-                f"DO UPDATE SET {self.dialect.refuse} WHERE o.request <> excluded.request"
+                f"DO UPDATE SET {self._db.dialect.refuse} WHERE o.request <> excluded.request"
             )
-        params = {**_stored(submission)._asdict(), **self._times()}
+        params = {**_stored(submission)._asdict(), **self._db.times()}
         names = re.findall(PARAMETER, insert)
         numbers = iter(range(1, len(names) + 1))
         return re.sub(PARAMETER, lambda _: mark.format(next(numbers)), insert), tuple(params[name] for name in names)
-
-    def _typed(self, new: str) -> str:
-        """Return a list of parameters with their types, which some databases need in a SELECT."""
-        return new
-
-    def _times(self) -> dict[str, float]:
-        """Return the parameters of statements that stand for the time, if the database has no clock of its own."""
-        return {}
 
 
 def remedy(submissions: Sequence[Submission]) -> str:
@@ -180,7 +175,7 @@ def _columns(later: Sequence[str]) -> str:
     return ", ".join([_GIVEN, _INITIAL, *later])
 
 
-def _found(submission: Submission, stored: Mapping[Any, str]) -> str | None:
+def _found(submission: Submission, stored: Mapping[object, str]) -> str | None:
     """Return the id of the stored operation with a submission's id, or with its idempotency key; None without one."""
     key = submission.target, submission.method, submission.idempotency_key
     return stored.get(submission.id) or (stored.get(key) if key[-1] is not None else None)

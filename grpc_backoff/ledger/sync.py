@@ -33,7 +33,7 @@ ResultT = TypeVar("ResultT")
 
 
 def _blocking(
-    method: Callable[Concatenate[core.Ledger, P], Coroutine[Any, Any, ResultT]],
+    method: Callable[Concatenate[core.Ledger, P], Coroutine[object, object, ResultT]],
 ) -> Callable[Concatenate[Ledger, P], ResultT]:
     """Return the same method as a blocking one."""
 
@@ -108,7 +108,7 @@ class Ledger:
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
 
-    def _wait(self, work: Coroutine[Any, Any, ResultT], remedy: str = "") -> ResultT:
+    def _wait(self, work: Coroutine[object, object, ResultT], remedy: str = "") -> ResultT:
         """Run a coroutine on the ledger's thread and return its result; cancel it if this thread is interrupted.
 
         If another thread closes the ledger meanwhile, the error contains the remedy.
@@ -138,7 +138,7 @@ class Ledger:
 
     # Submitting. An operation is prepared in the caller's thread, because only that knows the caller's trace.
 
-    def submit(self, call: Any, *request: Any, within: Any = None, **keywords: Any) -> Submitted:
+    def submit(self, call: object, *request: object, within: object = None, **keywords: Any) -> Submitted:
         """Store an operation; it is durable when this returns, or when the transaction of `within` commits (LG-9).
 
         The arguments and errors are those of `grpc_backoff.ledger.Ledger.submit`. The stub may be one of a channel of
@@ -146,7 +146,7 @@ class Ledger:
         """
         return self.submit_many([self.prepared(call, *request, **keywords)], within=within)[0]
 
-    def submit_many(self, prepared: Sequence[Submission], *, within: Any = None) -> list[Submitted]:
+    def submit_many(self, prepared: Sequence[Submission], *, within: object = None) -> list[Submitted]:
         """Store operations made by `prepared` in one transaction, all or none; otherwise like `submit`.
 
         Raises:
@@ -161,14 +161,13 @@ class Ledger:
             raise TypeError(wrong_type("within", within, "a connection that blocks"))
         self._wait(self._ledger.make_room(len(prepared)))
         stored = self._ledger.store.submit_within(within, prepared)  # in this thread, as SQLite's connections require
-        submitted: list[Submitted] = self._wait(stored) if inspect.iscoroutine(stored) else stored
-        return submitted
+        return stored if isinstance(stored, list) else self._wait(stored)
 
-    def prepared(self, call: Any, *request: Any, **keywords: Any) -> Submission:
+    def prepared(self, call: object, *request: object, **keywords: Any) -> Submission:
         """Return an operation for `submit_many` or `statement`, not yet stored; the arguments are those of `submit`."""
         return self._ledger.prepared(call, *request, **keywords)
 
-    def statement(self, prepared: Submission, style: ParameterStyle | None = None) -> tuple[str, tuple[Any, ...]]:
+    def statement(self, prepared: Submission, style: ParameterStyle | None = None) -> tuple[str, tuple[object, ...]]:
         """Return the SQL that stores an operation, and its parameters, for any other driver (LG-9)."""
         return self._ledger.statement(prepared, style)
 

@@ -37,7 +37,7 @@ def filled(url):
             ]
             ids = [told.id for told in await ledger.submit_many(prepared)]
             failures = [FailedAttempt("INTERNAL"), FailedAttempt("ABORTED"), None]
-            await ledger.store.record(
+            await ledger.store.recording.record(
                 [AttemptReport(id_, None, STEPS, failure, "boom") for id_, failure in zip(ids, failures, strict=False)]
             )
             return ids

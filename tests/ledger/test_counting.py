@@ -14,28 +14,28 @@ async def test_queue(store):
     """LG-7: `queue` reports how many operations wait, the age of the oldest, and the counts by state."""
     await submitted(store, 1, 2, 3)
     [first] = await claimed(store)
-    await store.record([AttemptReport(first.id, first.lease_token, STEPS)])
+    await store.recording.record([AttemptReport(first.id, first.lease_token, STEPS)])
     await asyncio.sleep(0.02)
 
-    queue = await store.queue(SHOP)
+    queue = await store.counting.queue(SHOP)
 
     assert queue.counts == {OperationState.SUCCEEDED: 1, OperationState.PENDING: 2}
-    assert (queue.length, await store.waiting(100), await store.waiting(1)) == (2, 2, 1)
+    assert (queue.length, await store.counting.waiting(100), await store.counting.waiting(1)) == (2, 2, 1)
     assert 0.02 <= queue.oldest < 60
-    assert (await store.queue("nowhere")).length == 0
-    assert (await store.queue(None)).length == 2
+    assert (await store.counting.queue("nowhere")).length == 0
+    assert (await store.counting.queue(None)).length == 2
 
 
 async def test_an_operation_for_later_does_not_wait(store):
     """LG-7: an operation does not wait before the earliest time of its first attempt."""
     await submitted(store, 1, not_before=time.time() + 86_400)
     await asyncio.sleep(0.02)
-    queue = await store.queue(SHOP)
+    queue = await store.counting.queue(SHOP)
     await submitted(store, 2, not_before=time.time() - 86_400)
     await asyncio.sleep(0.02)
 
     assert (queue.counts, queue.oldest) == ({OperationState.PENDING: 1}, 0)
-    assert 0.02 <= (await store.queue(SHOP)).oldest < 60
+    assert 0.02 <= (await store.counting.queue(SHOP)).oldest < 60
 
 
 async def test_numbers_of_many(store, monkeypatch):
@@ -45,7 +45,7 @@ async def test_numbers_of_many(store, monkeypatch):
     """
     monkeypatch.setattr(counting, "_SAMPLE", 10)
     await submitted(store, *range(25))
-    few, many = await store.waiting(5), await store.queue(None)
+    few, many = await store.counting.waiting(5), await store.counting.queue(None)
 
     assert few == 5
     assert many.estimated

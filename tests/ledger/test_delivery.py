@@ -24,8 +24,8 @@ from grpc_backoff.ledger import (
     OperationRetried,
     OperationState,
 )
-from grpc_backoff.ledger import delivery as delivery_module
-from grpc_backoff.ledger.delivery import cut, event_of
+from grpc_backoff.ledger.announcing import event_of
+from grpc_backoff.ledger.delivery_state import DeliveryState
 from tests.echo import EchoStub, Message, serving
 from tests.ledger.conftest import SETTINGS, dump, execute
 from tests.ledger.shop import Shop
@@ -84,7 +84,7 @@ def prepared(ledger, unary, number):
 
 def during_claims(ledger, seconds, error=None):
     """Let claims take this many seconds, and then fail if an error is given; return the event that the first sets."""
-    claim, claiming = ledger.store.claim, asyncio.Event()
+    claim, claiming = ledger.store.claiming.claim, asyncio.Event()
 
     async def slow(*given, **named):
         claiming.set()
@@ -93,7 +93,7 @@ def during_claims(ledger, seconds, error=None):
             raise error
         return await claim(*given, **named)
 
-    ledger.store.claim = slow
+    ledger.store.claiming.claim = slow
     return claiming
 
 
@@ -174,6 +174,14 @@ async def test_from_submit_to_success(url, shop):
     assert shop.metadata[0]["idempotency-key"] == "order-1"
     assert (operation.attempts, [attempt.code for attempt in attempts]) == (1, ["OK"])
     assert [type(event) for event in events] == [OperationDelivered]
+
+
+async def test_hooks_that_are_set_later(url, shop):
+    """LG-10: hooks that are assigned to an open ledger apply to the deliveries that run."""
+    heard = []
+    async with at_work(url, shop) as (ledger, unary):
+        ledger.hooks = replace(ledger.hooks, on_success=lambda operation, _: heard.append(operation.id))
+        assert heard == [(await done(ledger, unary)).id]
 
 
 async def test_without_a_key_the_id_is_sent(url, shop):
@@ -361,13 +369,13 @@ async def test_nothing_is_claimed_in_vain(url, shop):
     async with at_work(url, shop, replace(FAST, poll=60.0)) as (ledger, unary):
         for _ in range(3):
             await done(ledger, unary)
-        claims, claim = [], ledger.store.claim
+        claims, claim = [], ledger.store.claiming.claim
 
         async def claimed(*given, **named):
             claims.append(await claim(*given, **named))
             return claims[-1]
 
-        ledger.store.claim = claimed
+        ledger.store.claiming.claim = claimed
         for _ in range(10):
             await done(ledger, unary)
             await asyncio.sleep(0.05)
@@ -378,11 +386,11 @@ async def test_nothing_is_claimed_in_vain(url, shop):
 
 async def test_attempts_that_end_together(ledger, channel, shop, monkeypatch):
     """LG-10: of attempts that end within a moment, the ends are recorded together, and one claim replaces them."""
-    monkeypatch.setattr(delivery_module, "_TOGETHER", 1.0)
+    monkeypatch.setattr(DeliveryState, "together", 1.0)
     shop.script["*"] = [0.02 * (number % 8) for number in range(40)]
     claims, records = [], []
     await ledger.submit_many(prepared(ledger, method_of(channel), 40))
-    claim, record = ledger.store.claim, ledger.store.record
+    claim, record = ledger.store.claiming.claim, ledger.store.recording.record
 
     async def claimed(*given, **named):
         claims.append(await claim(*given, **named))
@@ -392,7 +400,7 @@ async def test_attempts_that_end_together(ledger, channel, shop, monkeypatch):
         records.append(len(reports))
         return await record(reports)
 
-    ledger.store.claim, ledger.store.record = claimed, recorded
+    ledger.store.claiming.claim, ledger.store.recording.record = claimed, recorded
     async with delivering(ledger, channel), asyncio.timeout(30):
         while (await ledger.queue()).length:
             await asyncio.sleep(0.02)
@@ -564,11 +572,11 @@ async def test_a_loss_that_cannot_be_recorded(url, shop, caplog, how):
     damage = DAMAGE[how][2] if "://" in url else DAMAGE[how][0]
     async with opened(url) as ledger:
         bad, *good = [(await ledger.submit("t", "/m/m", b"")).id for _ in range(3)]
-        await ledger.store.claim("t", 3, "gone", 30.0)
+        await ledger.store.claiming.claim("t", 3, "gone", 30.0)
         damage = damage.replace("{id}", bad).replace("'succeeded'", "'waiting_for_retry'")
         execute(url, damage)
         await expired(url, 1.0)
-        told = [await ledger.store.lost("t", ledger.policy_of_any, 1000) for _ in range(2)]
+        told = [await ledger.store.recording.lost("t", ledger._policies.of_any, 1000) for _ in range(2)]
 
     assert sorted(each.id for some in told for each in some) == sorted(good)
     assert [record.levelname for record in caplog.records if bad in record.getMessage()] == ["ERROR"]
@@ -678,18 +686,12 @@ async def test_a_closed_channel_ends_its_delivery(url, shop):
                 await asyncio.wait_for(task, 5)
 
 
-def test_details_are_cut():
-    """LG-1: the server's details are cut to at most 1 KiB of whole characters, without NUL characters."""
-    assert cut("ä" * 600) == "ä" * 512
-    assert cut("a\x00b") == "ab"
-
-
 @pytest.mark.parametrize("error", [LedgerUnavailableError("gone"), LedgerBusyError("locked")])
 async def test_a_second_claim_that_fails(url, shop, channel, error):
     """LG-10: if a second claim fails, what the first one claimed is delivered, and not left until it is lost."""
     limited = replace(FAST, method_concurrency=(("/echo.v1.Echo/Unary", 2),), lease=60.0)
     async with opened(url, limited) as ledger:
-        claim = ledger.store.claim
+        claim = ledger.store.claiming.claim
 
         async def failing(*given, method=None, **how):
             if method is None:
@@ -700,7 +702,7 @@ async def test_a_second_claim_that_fails(url, shop, channel, error):
             for text in ("a", "b", "c"):  # after the first success, there is room for more than one
                 told = await ledger.submit(method_of(channel), Message(text=text))
                 operation = await until(ledger, told.id, OperationState.SUCCEEDED)
-                ledger.store.claim = failing
+                ledger.store.claiming.claim = failing
 
     assert (operation.attempts, shop.executed) == (1, {"a": 1, "b": 1, "c": 1})
 
@@ -711,7 +713,7 @@ async def test_a_claim_whose_answer_is_lost(url, shop, channel):
     Another delivery of the same ledger leaves them alone.
     """
     async with opened(url, replace(FAST, policy="max_attempts: 1", lease=60.0)) as ledger:
-        claim, lost = ledger.store.claim, []
+        claim, lost = ledger.store.claiming.claim, []
 
         async def losing(*given, **how):
             claimed = await claim(*given, **how)
@@ -720,7 +722,7 @@ async def test_a_claim_whose_answer_is_lost(url, shop, channel):
                 raise LedgerUnavailableError("no answer", stored=None)
             return claimed
 
-        ledger.store.claim = losing
+        ledger.store.claiming.claim = losing
         told = await ledger.submit(method_of(channel), Message(text="a"))
         async with delivering(ledger, channel), delivering(ledger, channel):
             operation = await until(ledger, told.id, OperationState.SUCCEEDED)
@@ -761,14 +763,14 @@ async def test_cancelled_while_a_claim_is_under_way(url, shop, channel, times, e
 async def test_ends_are_recorded_once_however_the_delivery_ends(ledger, channel, shop):
     """LG-2, LG-10: when a delivery ends, each attempt that has ended is recorded exactly once."""
     shop.script = {"second": [0.15]}
-    record, batches = ledger.store.record, []
+    record, batches = ledger.store.recording.record, []
 
     async def slow(reports):
         batches.append([report.id for report in reports])
         await asyncio.sleep(0.3)
         return await record(reports)
 
-    ledger.store.record = slow
+    ledger.store.recording.record = slow
     async with delivering(ledger, channel):
         first = await ledger.submit(method_of(channel), Message(text="first"))
         await eventually(lambda: batches)
@@ -848,13 +850,13 @@ async def test_hooks_are_bounded(url, shop):
 
     shop.script["*"] = [S.INTERNAL] * 30
     async with at_work(url, shop, hooks=LedgerHooks(on_exhausted=slow), concurrency=4) as (ledger, unary):
-        record = ledger.store.record
+        record = ledger.store.recording.record
 
         async def record_slowly(reports):
             await asyncio.sleep(0.1)  # an attempt counts until it has been recorded
             return await record(reports)
 
-        ledger.store.record = record_slowly
+        ledger.store.recording.record = record_slowly
         await ledger.submit_many(prepared(ledger, unary, 30))
         await eventually(lambda: len(now) == 4)
         await asyncio.sleep(0.3)
@@ -875,7 +877,7 @@ async def test_an_answer_that_is_lost(url, shop, channel, step):
     hooks = LedgerHooks(on_exhausted=heard.append, on_conflict=heard.append)
     slow = replace(FAST, policy="max_attempts: 2, delay: 60s")
     async with opened(url, slow, hooks=hooks, listeners=[events.append]) as ledger:
-        record, lost = ledger.store.record, []
+        record, lost = ledger.store.recording.record, []
 
         async def losing(reports):
             told = await record(reports)
@@ -884,7 +886,7 @@ async def test_an_answer_that_is_lost(url, shop, channel, step):
                 raise LedgerUnavailableError("no answer", stored=None)
             return told
 
-        ledger.store.record = losing
+        ledger.store.recording.record = losing
         async with delivering(ledger, channel):
             told = await ledger.submit(method_of(channel), Message(text="a"))
             await eventually(lambda: events)
@@ -904,8 +906,8 @@ async def test_a_loss_is_told_though_the_database_fails(url, shop, channel):
         url, replace(FAST, policy="max_attempts: 1"), hooks=LedgerHooks(on_exhausted=heard.append)
     ) as ledger:
         told = await ledger.submit(method_of(channel), Message(text="a"))
-        await ledger.store.claim(shop.target, 1, "dead", 0.001)
-        find, failed = ledger.store.find, []
+        await ledger.store.claiming.claim(shop.target, 1, "dead", 0.001)
+        find, failed = ledger.store.queries.find, []
 
         async def failing(*given, **named):
             if not failed:
@@ -913,7 +915,7 @@ async def test_a_loss_is_told_though_the_database_fails(url, shop, channel):
                 raise LedgerUnavailableError("gone")
             return await find(*given)
 
-        ledger.store.find = failing
+        ledger.store.queries.find = failing
         async with delivering(ledger, channel):
             await eventually(lambda: heard)
 
@@ -948,12 +950,12 @@ async def test_an_end_that_cannot_be_recorded(url, shop, channel, step):
         async def failing(_):
             raise LedgerUnavailableError("gone")
 
-        record, ledger.store.record = ledger.store.record, failing
+        record, ledger.store.recording.record = ledger.store.recording.record, failing
         told = await ledger.submit(method_of(channel), Message(text="a"))
         async with delivering(ledger, channel):
             await eventually(lambda: shop.executed and not shop.running)
             await asyncio.sleep(0.2)
-        ledger.store.record = record
+        ledger.store.recording.record = record
         async with delivering(ledger, channel):
             operation = await until(ledger, told.id, OperationState.WAITING)
             attempts = await ledger.attempts(told.id)
@@ -966,7 +968,8 @@ async def test_an_end_that_cannot_be_recorded(url, shop, channel, step):
 async def test_its_own_leases_after_an_outage(ledger, channel, shop):
     """LG-6: if a deliverer's leases expire during an outage, it does not treat its own attempts as lost afterwards."""
     store, down, looked = ledger.store, asyncio.Event(), asyncio.Event()
-    real = {name: getattr(store, name) for name in ("claim", "extend", "lost", "record")}
+    parts = {"claim": store.claiming, "extend": store.claiming, "lost": store.recording, "record": store.recording}
+    real = {name: getattr(part, name) for name, part in parts.items()}
 
     def failing(name):
         async def ask(*given, **named):
@@ -979,9 +982,9 @@ async def test_its_own_leases_after_an_outage(ledger, channel, shop):
 
         return ask
 
-    for name in real:
-        setattr(store, name, failing(name))
-    claim_or_fail = store.claim
+    for name, part in parts.items():
+        setattr(part, name, failing(name))
+    claim_or_fail = store.claiming.claim
 
     async def claim(*given, **named):
         taken = await claim_or_fail(*given, **named)
@@ -989,7 +992,7 @@ async def test_its_own_leases_after_an_outage(ledger, channel, shop):
             down.set()
         return taken
 
-    store.claim = claim
+    store.claiming.claim = claim
     told = await ledger.submit(method_of(channel), Message(text="a"))
     async with delivering(ledger, channel):
         await asyncio.wait_for(down.wait(), 10)
@@ -1009,7 +1012,7 @@ async def test_a_connection_that_breaks_behind_a_claim(url):
         port = await server.enter_async_context(serving(shop))
         async with aio.insecure_channel(f"127.0.0.1:{port}", options=quick) as channel:
             await channel.channel_ready()
-            claim, claimed = ledger.store.claim, asyncio.Event()
+            claim, claimed = ledger.store.claiming.claim, asyncio.Event()
 
             async def breaking(*given, **named):
                 taken = await claim(*given, **named)
@@ -1020,7 +1023,7 @@ async def test_a_connection_that_breaks_behind_a_claim(url):
                         await asyncio.sleep(0.01)
                 return taken
 
-            ledger.store.claim = breaking
+            ledger.store.claiming.claim = breaking
             told = await ledger.submit(method_of(channel), Message(text="a"))
             async with delivering(ledger, channel):
                 await claimed.wait()

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import math
+import operator
 import subprocess
 import sys
 import tracemalloc
 from dataclasses import replace
+from types import SimpleNamespace
 
 import grpc
 import pytest
@@ -55,7 +57,7 @@ async def test_a_key_for_another_request(ledger):
 async def test_a_key_that_is_pruned_meanwhile(ledger):
     """LG-1: if the row that has the key is pruned before it is looked up, the operation is stored."""
     submission = ledger.prepared("t", "/m/m", b"a", idempotency_key="k")
-    plan = ledger.store._submitting([submission])
+    plan = ledger.store.submitting.plan([submission])
 
     answers = ([[]], [[]], [[(submission.id,)]])  # met a key; it is gone; stored
     assert next(plan) == []  # no order key is locked
@@ -201,7 +203,7 @@ async def test_busy_is_raised_where_one_asks(ledger, monkeypatch):
         return [LedgerBusyError("locked")]
 
     told = await ledger.submit("t", "/m/m", b"")
-    monkeypatch.setattr(ledger.store, "record", busy)
+    monkeypatch.setattr(ledger.store.recording, "record", busy)
     with pytest.raises(LedgerBusyError):
         await ledger.record_failure(told.id, "UNAVAILABLE")
 
@@ -228,7 +230,7 @@ async def test_readiness_with_the_files_parameters(url, tmp_path):
     )
     async with await Ledger.open(url, config=file) as ledger:
         ids = [told.id for told in await ledger.submit_many([ledger.prepared("t", "/m/m", b"") for _ in range(3)])]
-        claimed = await ledger.store.claim("t", 3, "dead", 0.001)
+        claimed = await ledger.store.claiming.claim("t", 3, "dead", 0.001)
         await asyncio.sleep(0.05)
         told = await ledger.ready(Filter(ids=tuple(ids)))
 
@@ -246,7 +248,7 @@ async def test_wake_ups_are_gathered(ledger, monkeypatch):
 
     monkeypatch.setattr(ledger.store, "notify", notify)
     for target in ["t", "u"] * 10:
-        ledger._notify(target)
+        ledger._waking.notify(target)
     for _ in range(3):
         await asyncio.sleep(0)
     at_once = sorted(heard)
@@ -315,7 +317,7 @@ async def test_a_fork(url):
 @pytest.mark.parametrize(
     ("later", "act"),
     [
-        ("take_up", lambda ledger, id_: ledger.discard(id_)),
+        ("order_keys.take_up", lambda ledger, id_: ledger.discard(id_)),
         ("notify", lambda ledger, _: ledger.resume("t")),
         ("notify", lambda ledger, _: ledger.retarget("t", "u")),
     ],
@@ -329,7 +331,8 @@ async def test_what_follows_a_write_fails(ledger, later, act):
     async def failing(*_):
         raise LedgerUnavailableError("gone")
 
-    setattr(ledger.store, later, failing)
+    part, _, method = f"ledger.store.{later}".rpartition(".")
+    setattr(operator.attrgetter(part)(SimpleNamespace(ledger=ledger)), method, failing)
 
     assert await act(ledger, id_) in ([id_], True, 1)
 

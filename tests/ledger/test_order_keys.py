@@ -15,11 +15,11 @@ async def test_one_after_the_other(store):
     first, second, other, free = [
         (await submitted(store, number, order_key=key))[0] for number, key in enumerate(["a", "a", "b", None], 1)
     ]
-    [told] = await store.ready(Filter(ids=(second,)), 1, policy_of)
+    [told] = await store.queries.ready(Filter(ids=(second,)), 1, policy_of)
     taken = await claimed(store, 10)
     assert (told.ready, told.at, told.why) == (False, None, "blocked")
     assert [each.id for each in taken] == [first, other, free]
-    assert await store.next_due(SHOP) is None
+    assert await store.claiming.next_due(SHOP) is None
 
     await failed(store, taken[0], QUICK)
     assert second not in [each.id for each in await claimed(store, 10)]
@@ -33,25 +33,25 @@ async def test_what_holds_its_key(store, code, aside):
     [operation] = await claimed(store, 10)
     await failed(store, operation, failure=FailedAttempt(code))
     if aside:
-        await store.set_aside(SHOP, 10, 10)
-    held = (await store.queue(SHOP)).held_keys
+        await store.order_keys.set_aside(SHOP, 10, 10)
+    held = (await store.counting.queue(SHOP)).held_keys
     none = await claimed(store, 10)
-    await store.discard([first])
+    await store.manual.discard([first])
 
     assert (held, none) == (1, [])
     assert [each.id for each in await claimed(store, 10)] == [second]
-    assert (await store.queue(SHOP)).held_keys == 0
+    assert (await store.counting.queue(SHOP)).held_keys == 0
 
 
 async def test_what_is_set_aside_is_taken_up(store):
     """LG-15: operations behind others are set aside, and taken up when those before them have succeeded or are gone."""
     ids = await submitted(store, 1, 2, 3, order_key="a")
-    await store.set_aside(SHOP, 10, 10)
+    await store.order_keys.set_aside(SHOP, 10, 10)
     aside = [(await one(store, id_)).next_attempt_at is None for id_ in ids]
     order = []
     while taken := await claimed(store, 10):
         order += [each.id for each in taken]
-        await store.record([AttemptReport(each.id, each.lease_token, STEPS) for each in taken])
+        await store.recording.record([AttemptReport(each.id, each.lease_token, STEPS) for each in taken])
 
     assert aside == [False, True, True]
     assert order == ids
@@ -60,7 +60,7 @@ async def test_what_is_set_aside_is_taken_up(store):
 async def test_what_is_in_nobodys_way_is_not_set_aside(store):
     """LG-15: only the first due operations are set aside, because each of the others may never have to be."""
     ids = await submitted(store, 1, 2, 3, order_key="a")
-    await store.set_aside(SHOP, 2, 10)
+    await store.order_keys.set_aside(SHOP, 2, 10)
 
     assert [(await one(store, id_)).next_attempt_at is None for id_ in ids] == [False, True, False]
 
@@ -72,7 +72,7 @@ async def test_what_others_are_ahead_of_is_not_set_aside(store):
     ids += await submitted(store, 3, order_key="b")
     ids += await submitted(store, 4, order_key="a")
     ids += await submitted(store, 5)
-    await store.set_aside(SHOP, 10, 2)
+    await store.order_keys.set_aside(SHOP, 10, 2)
 
     assert [(await one(store, id_)).next_attempt_at is None for id_ in ids] == [False, True, False, False, False]
     assert [each.id for each in await claimed(store, 2)] == [ids[0], ids[2]]
@@ -84,10 +84,10 @@ async def test_what_is_before_was_deleted(store, url):
     Until then, `ready` says that it is not ready.
     """
     first, second = await submitted(store, 1, 2, order_key="a")
-    await store.set_aside(SHOP, 10, 10)
+    await store.order_keys.set_aside(SHOP, 10, 10)
     execute(url, "DELETE FROM {} WHERE id = {}", first)
-    [told] = await store.ready(Filter(), 1, policy_of)
+    [told] = await store.queries.ready(Filter(), 1, policy_of)
     assert (told.ready, told.at, told.why) == (False, None, "pending")
     assert await claimed(store) == []
-    await store.take_up()
+    await store.order_keys.take_up()
     assert [each.id for each in await claimed(store)] == [second]

@@ -30,13 +30,13 @@ from grpc_backoff.ledger import (
     LedgerLimitError,
     LedgerUnavailableError,
     OperationState,
-    delivery,
+    calling,
     postgres,
 )
-from grpc_backoff.ledger.postgres import PostgresStore
+from grpc_backoff.ledger.postgres import PostgresRecording
+from grpc_backoff.ledger.recording import Recording
 from grpc_backoff.ledger.records import AttemptReport, Lease
 from grpc_backoff.ledger.schema import Migration
-from grpc_backoff.ledger.store import Store
 from tests.echo import Message
 from tests.ledger import server as servers
 from tests.ledger.conftest import SETTINGS, execute, locking, open_store, opened_store, submission
@@ -117,12 +117,12 @@ def network(server):
 async def test_lock_acquired_released_timed_out(url, settings):
     """LG-2, seed 001: a report waits for the row's lock; after a timeout, the error says that nothing was written."""
     async with opened_store(url, replace(settings, lock_timeout=0.3)) as store:
-        await store.submit([submission(1), submission(2)])
+        await store.submitting.submit([submission(1), submission(2)])
         reports = [AttemptReport(submission(n).id, None, STEPS, FailedAttempt("UNAVAILABLE"), draw=0.5) for n in (1, 2)]
         async with await psycopg.AsyncConnection.connect(url) as other:
             await other.execute("SELECT 1 FROM grpc_backoff.operations WHERE id = %s FOR UPDATE", (reports[0].id,))
-            first, second = await store.record(reports)
-            waits = asyncio.ensure_future(store.record(reports[:1]))
+            first, second = await store.recording.record(reports)
+            waits = asyncio.ensure_future(store.recording.record(reports[:1]))
             await asyncio.sleep(0.1)
             await other.rollback()
             [then] = await waits
@@ -135,7 +135,7 @@ async def test_lock_acquired_released_timed_out(url, settings):
 
 async def test_a_locked_row_is_passed_over(store, url):
     """LG-6: a claim skips rows that are locked instead of waiting for them."""
-    await store.submit([submission(1), submission(2)])
+    await store.submitting.submit([submission(1), submission(2)])
     async with await psycopg.AsyncConnection.connect(url) as other:
         await other.execute("SELECT 1 FROM grpc_backoff.operations WHERE id = %s FOR UPDATE", (submission(1).id,))
         taken = await claimed(store, 10)
@@ -253,7 +253,7 @@ async def test_a_write_without_an_answer(network, url, trouble, write, monkeypat
         execute = psycopg.AsyncCursor.execute
 
         async def cutting(cursor, statement, *given, **how):
-            if "DELETE" in statement or statement == "COMMIT":
+            if "DELETE" in str(statement) or statement == "COMMIT":
                 network.cut()
                 if trouble == "hang up":
                     asyncio.get_running_loop().call_later(0.2, network.hang_up)
@@ -363,7 +363,7 @@ async def test_what_is_said_while_backends_are_terminated(url):
         async def submit(first):
             for number in range(first, first + 150):
                 try:
-                    await store.submit([submission(number, key=f"k{number}")])
+                    await store.submitting.submit([submission(number, key=f"k{number}")])
                 except LedgerUnavailableError as error:
                     failed[submission(number).id] = error
 
@@ -377,7 +377,7 @@ async def test_what_is_said_while_backends_are_terminated(url):
         await asyncio.gather(*(submit(1000 * task) for task in range(8)))
         terminating.cancel()
         await asyncio.gather(terminating, return_exceptions=True)
-        stored = {operation.id for operation in await store.find(Filter(), 5000)}
+        stored = {operation.id for operation in await store.queries.find(Filter(), 5000)}
 
     assert failed
     assert {str(failed[id_]) for id_ in stored & failed.keys() if failed[id_].stored is not None} == set()
@@ -418,7 +418,7 @@ async def test_connections_that_have_become_read_only(url, shop):
         with psycopg.connect(url, autocommit=True) as other:
             other.execute(setting.format("on"))
             other.execute(f"{END} pid <> pg_backend_pid()")
-            await eventually(lambda: ledger._deliveries.copy().pop()._troubled)
+            await eventually(lambda: ledger._waking.deliveries.copy().pop()._state.troubled)
             await asyncio.gather(*(ledger.queue() for _ in range(8)))
             with pytest.raises(LedgerUnavailableError, match="read-only"):
                 await ledger.submit("t", "/m/m", b"")
@@ -519,7 +519,7 @@ async def test_client_clocks_change_nothing(url, shop, monkeypatch, hours):
     # Change only the library's clock: grpc's core reads the system clock, and changing that would distort every
     # deadline.
     monkeypatch.setattr(
-        delivery, "time", SimpleNamespace(time=lambda: time.time() + hours * 3600, monotonic=time.monotonic)
+        calling, "time", SimpleNamespace(time=lambda: time.time() + hours * 3600, monotonic=time.monotonic)
     )
     shop.script["*"] = [grpc.StatusCode.UNAVAILABLE]
     async with at_work(url, shop, replace(QUICK, policy="retry: 3, delay: 300ms")) as (ledger, unary):
@@ -637,9 +637,9 @@ async def test_many_losses_far_away(network, url):
         await claimed(near, 100, lease=0.001)
         async with network.open(url) as remote:
             store = open_store(remote, replace(SETTINGS, timeout=2.0))
-            told = await store.lost(None, policy_of, 1000)
+            told = await store.recording.lost(None, policy_of, 1000)
             await store.close()
-        queue = await near.queue(None)
+        queue = await near.counting.queue(None)
     assert {each.code for each in told} == {"LOST"}
     assert len({each.id for each in told if each.live}) == 100
     assert queue.counts == {OperationState.WAITING: 100}
@@ -651,14 +651,14 @@ async def test_what_is_due_and_locked(url, shop):
     async with await Ledger.open(url, settings=QUICK) as ledger, aio.insecure_channel(shop.target) as channel:
         await channel.channel_ready()
         told = await ledger.submit(channel.target, METHOD, Message(text="a").SerializeToString())
-        claim = ledger.store.claim
+        claim = ledger.store.claiming.claim
 
         async def counted(*given, **named):
             nonlocal claims
             claims += 1
             return await claim(*given, **named)
 
-        ledger.store.claim = counted
+        ledger.store.claiming.claim = counted
         async with await psycopg.AsyncConnection.connect(url) as other:
             await other.execute("SELECT 1 FROM grpc_backoff.operations FOR UPDATE")
             async with delivering(ledger, channel):
@@ -673,7 +673,7 @@ async def test_what_is_due_and_locked(url, shop):
 async def test_a_success_in_one_statement(url):
     """LG-2: a success for which nothing is to be decided is written as the transaction for all reports writes it."""
     written, numbers = [], itertools.count(1)
-    for record in (Store.record, PostgresStore.record):
+    for record in (Recording.record, PostgresRecording.record):
         async with opened_store(url) as store:
             for failures in range(2):
                 await submitted(store, next(numbers))
@@ -681,9 +681,9 @@ async def test_a_success_in_one_statement(url):
                     [operation] = await claimed(store)
                     report = AttemptReport(operation.id, operation.lease_token, STEPS)
                     if last < failures:
-                        await store.record([report._replace(failure=FailedAttempt("UNAVAILABLE"))])
+                        await store.recording.record([report._replace(failure=FailedAttempt("UNAVAILABLE"))])
                         execute(url, "UPDATE {} SET next_attempt_at = now() WHERE state = 'waiting_for_retry'")
-                told = await record(store, [report])
+                told = await record(store.recording, [report])
                 with psycopg.connect(url) as connection:
                     text = (
                         "SELECT to_jsonb(o) - '{id,seq,due,created,began,last_attempted_at,finished}'::text[], "
@@ -706,21 +706,21 @@ async def test_a_success_behind_a_lock(url, single):
         [operation] = await claimed(store)
         report = AttemptReport(operation.id, operation.lease_token, STEPS, response=None if single else b"")
         with locking(url):
-            [told] = await store.record([report])
+            [told] = await store.recording.record([report])
         assert isinstance(told, LedgerBusyError)
-        assert await store.attempts(operation.id) == []
+        assert await store.queries.attempts(operation.id) == []
 
 
 async def test_two_that_store_the_same_keys_in_another_order(store, url):
     """LG-2: a deadlock between two submits raises LedgerBusyError, and nothing is written."""
     async with await psycopg.AsyncConnection.connect(url) as other:
         await store.submit_within(other, [submission(1, key="b")])
-        ours = asyncio.ensure_future(store.submit([submission(2, key="a"), submission(3, key="b")]))
+        ours = asyncio.ensure_future(store.submitting.submit([submission(2, key="a"), submission(3, key="b")]))
         await asyncio.sleep(0.3)  # shorter than the second after which the server looks for deadlocks
         await store.submit_within(other, [submission(4, key="a")])
         with pytest.raises(LedgerBusyError, match="a deadlock with another transaction; nothing was written"):
             await ours
-    assert [operation.id for operation in await store.find(Filter(), 9)] == [submission(1).id, submission(4).id]
+    assert [operation.id for operation in await store.queries.find(Filter(), 9)] == [submission(1).id, submission(4).id]
 
 
 async def test_a_timeout_without_files_to_open(url):
@@ -734,12 +734,12 @@ async def test_a_timeout_without_files_to_open(url):
             resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
             try:
                 with pytest.raises(LedgerUnavailableError, match=r"no answer within 0\.5 s; nothing was stored"):
-                    await store.submit([submission(2, key="a")])
+                    await store.submitting.submit([submission(2, key="a")])
                 await other.rollback()
                 await asyncio.sleep(0.3)
             finally:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        assert await store.find(Filter(), 9) == []
+        assert await store.queries.find(Filter(), 9) == []
 
 
 async def test_another_event_loop(ledger):
@@ -803,14 +803,14 @@ async def test_whether_operations_wait_is_read_from_an_index(url):
     async with await Ledger.open(url) as ledger:
         told = await ledger.submit_many([ledger.prepared("t", "/m/m", b"") for _ in range(2000)])
         await ledger.discard(*(each.id for each in told[:-200]))
-        asked, rows = [], ledger.store._rows
+        asked, rows = [], ledger.store.rows
 
         async def noted(text, *given):
             asked.append(text.replace(":limit", "1"))
             return await rows(text, *given)
 
-        ledger.store._rows = noted
-        assert await ledger.store.waiting(1) == 1
+        ledger.store.rows = noted
+        assert await ledger.store.counting.waiting(1) == 1
     with psycopg.connect(url) as connection:
         connection.execute("ANALYZE grpc_backoff.operations")
         plan = str(connection.execute(f"EXPLAIN {asked[0]}").fetchall())
@@ -828,7 +828,7 @@ async def test_a_sweep_that_helps_is_not_in_vain(url, monkeypatch):
         async def untidiness(_work, _access):
             return [next(found)]
 
-        monkeypatch.setattr(ledger.store, "_run", untidiness)
+        monkeypatch.setattr(ledger.store, "run", untidiness)
         left = [await ledger.store.sweep() for _ in range(2)]
         monkeypatch.undo()
     assert left == [False, True]
@@ -849,11 +849,11 @@ async def test_claims_begin_at_the_first_that_is_due(url, looked):
     """LG-6: claims do not step over what ended before; what becomes due in that past is found after another look."""
     await submitted(looked, 1)
     execute(url, OLD)
-    seen = await claimed(looked, 5), await looked.next_due(SHOP)
+    seen = await claimed(looked, 5), await looked.claiming.next_due(SHOP)
     await looked.look(SHOP)
 
     assert seen == ([], None)
-    assert await looked.next_due(SHOP) == 0.0
+    assert await looked.claiming.next_due(SHOP) == 0.0
     assert len(await claimed(looked, 5)) == 1
 
 
@@ -866,7 +866,7 @@ async def test_an_old_lease_that_expires(url, looked):
     await looked.look(SHOP)
     await asyncio.sleep(0.1)
 
-    assert [each.id for each in await looked.lost(SHOP, policy_of, 5, first=True)] == [taken.id]
+    assert [each.id for each in await looked.recording.lost(SHOP, policy_of, 5, first=True)] == [taken.id]
 
 
 @pytest.mark.parametrize("kind", ["the next of its key", "another spelling"])
@@ -880,16 +880,16 @@ async def test_what_this_process_makes_due_in_the_past(url, looked, kind):
     execute(url, OLD)
     if target == SHOP:  # as if the operation before it had just succeeded
         execute(url, "UPDATE {} SET claimed_from = next_attempt_at, next_attempt_at = NULL")
-    rows = looked._rows
+    rows = looked.rows
 
     async def slow(*given, **named):
         answer = await rows(*given, **named)
-        looked._rows = rows
-        await looked.take_up()
-        await looked.retarget(SHOP, SHOP, 5, due=True)
+        looked.rows = rows
+        await looked.order_keys.take_up()
+        await looked.manual.retarget(SHOP, SHOP, 5, due=True)
         return answer
 
-    looked._rows = slow
+    looked.rows = slow
     await looked.look(SHOP)
 
     assert len(await claimed(looked, 5)) == 1
@@ -899,8 +899,8 @@ async def test_claims_are_hot_updates(url):
     """LG-6: claims, and extensions of leases, change no indexed column, so that PostgreSQL need not touch indexes."""
     async with await Ledger.open(url) as ledger:
         await ledger.submit_many([ledger.prepared("t", "/m/m", b"") for _ in range(5)])
-        taken = await ledger.store.claim("t", 5, "me", 30.0)
-        await ledger.store.extend([Lease(each.id, each.lease_token) for each in taken], 60.0)
+        taken = await ledger.store.claiming.claim("t", 5, "me", 30.0)
+        await ledger.store.claiming.extend([Lease(each.id, each.lease_token) for each in taken], 60.0)
     counted = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'operations'"
     with psycopg.connect(url, autocommit=True) as connection:
         # A server process reports its numbers when it ends.

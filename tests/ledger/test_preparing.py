@@ -144,7 +144,7 @@ async def test_policies(filed, stub):
     policies = ["retry: 1, delay: 5s", mine, "aggressive", None]
     texts = [preparing.prepared("t", "/m/m", b"", policy=policy).policy for policy in policies]
     texts.append(preparing.prepared(stub.Unary, Message()).policy)
-    read = [preparing.policy_of(text) for text in texts]
+    read = [preparing._policies.of(text) for text in texts]
 
     assert texts[:4] == ["retry: 1, delay: 5s", policy_text(mine), "aggressive", "careful"]
     assert parse_policy(texts[1]) == mine

@@ -31,11 +31,11 @@ async def test_one_bad_row(store, url, column, value, where):
     execute(url, "UPDATE {} SET state = 'waiting_for_retry', last_attempted_at = created WHERE id = {}", bad)
     execute(url, f"UPDATE {{}} SET {column} = {value} WHERE id = {{}}", bad)
 
-    found = {each.id: each for each in await store.find(Filter(), 10)}
-    ready = {each.id: each for each in await store.ready(Filter(), 10, policy_of)}
-    due, queue = await store.next_due(SHOP), await store.queue(None)
+    found = {each.id: each for each in await store.queries.find(Filter(), 10)}
+    ready = {each.id: each for each in await store.queries.ready(Filter(), 10, policy_of)}
+    due, queue = await store.claiming.next_due(SHOP), await store.counting.queue(None)
     taken = [each for each in await claimed(store, 10) if each.id == good]
-    told = await store.record([AttemptReport(each.id, each.lease_token, STEPS) for each in taken])
+    told = await store.recording.record([AttemptReport(each.id, each.lease_token, STEPS) for each in taken])
 
     assert found[good].problem is None
     assert ready[good].ready

@@ -85,9 +85,9 @@ async def test_a_clock_that_jumps_ahead(timed):
 
     timed.clock.now += HOUR
 
-    assert await timed.next_due(SHOP) == 0
+    assert await timed.claiming.next_due(SHOP) == 0
     told = await failed(timed, (await claimed(timed))[0])
-    assert (told.delay, await timed.next_due(SHOP)) == (2.0, 2.0)
+    assert (told.delay, await timed.claiming.next_due(SHOP)) == (2.0, 2.0)
 
 
 async def test_a_clock_that_is_set_back(timed):
@@ -97,9 +97,9 @@ async def test_a_clock_that_is_set_back(timed):
     [running] = await claimed(timed)
 
     timed.clock.now -= HOUR
-    await timed.lost(None, policy_of, 10)
+    await timed.recording.lost(None, policy_of, 10)
 
-    assert await timed.next_due(SHOP) == 1.0
+    assert await timed.claiming.next_due(SHOP) == 1.0
     assert (await one(timed, running.id)).lease_until == timed.clock.now + 30.0
     timed.clock.now += 1.0
     assert len(await claimed(timed, 9)) == 1
@@ -110,16 +110,16 @@ async def test_what_was_submitted_before_the_clock_was_set_back(timed, replayed)
     """LG-12: an operation that was submitted or replayed is due at once even if the clock is set back by an hour."""
     [id_] = await submitted(timed, 1)
     if replayed:
-        await timed.record([AttemptReport(id_, None, STEPS, FailedAttempt("INTERNAL"))])
+        await timed.recording.record([AttemptReport(id_, None, STEPS, FailedAttempt("INTERNAL"))])
         timed.clock.now += 2 * HOUR
-        await timed.begin_anew([id_], [OperationState.FAILED], None)
+        await timed.manual.begin_anew([id_], [OperationState.FAILED], None)
     created = (await one(timed, id_)).created
 
     timed.clock.now -= HOUR
-    await timed.lost(None, policy_of, 10)
+    await timed.recording.lost(None, policy_of, 10)
 
-    assert await timed.next_due(SHOP) == 0
-    assert (await timed.queue(None)).oldest == 0
+    assert await timed.claiming.next_due(SHOP) == 0
+    assert (await timed.counting.queue(None)).oldest == 0
     assert (await one(timed, id_)).created == min(created, timed.clock.now)
 
 

@@ -193,7 +193,12 @@ FAILED = st.builds(FailedAttempt, CODES, HINTS, st.booleans(), st.just(False), s
 @given(
     policies(),
     st.builds(
-        Standing, st.sampled_from(OperationState), st.integers(0, 12), st.integers(0, 12), lease_token=st.integers(0, 5)
+        Standing,
+        st.sampled_from(OperationState),
+        st.integers(0, 12),
+        st.integers(0, 12),
+        st.none(),  # a wait that the policy could not have drawn would break its bounds
+        lease_token=st.integers(0, 5),
     ),
     st.none() | st.integers(0, 5),
     FAILED,

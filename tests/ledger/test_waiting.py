@@ -68,7 +68,7 @@ async def test_without_an_outcome(ledger):
     """LG-19: `wait` ends after its timeout, and for an operation that expired, was discarded, or does not exist."""
     waits, gone, late = [(await ledger.submit(SHOP, PATH, b"x", not_after=end)).id for end in (None, None, 1.0)]
     await ledger.discard(gone)
-    await ledger.store.expire(SHOP, 10)
+    await ledger.store.claiming.expire(SHOP, 10)
 
     with pytest.raises(TimeoutError):
         await ledger.wait(waits, 0.05)
@@ -80,7 +80,7 @@ async def test_without_an_outcome(ledger):
         await ledger.wait("00000000-0000-4000-8000-000000000000")
     with pytest.raises(OptionError, match="timeout=-1"):
         await ledger.wait(waits, -1)
-    assert ledger._waiters == {}
+    assert ledger._waking._waiters == {}
 
 
 @pytest.mark.parametrize("limit", [0, -1, 101, 1.5, True, "1"])
@@ -94,9 +94,9 @@ async def test_a_response_is_pruned(url):
     """LG-11, LG-19: a response is deleted with its operation."""
     async with await Ledger.open(url, settings=replace(SETTINGS, poll=0.1)) as ledger:
         await ledger.submit(SHOP, PATH, b"x", keep_response=100)
-        [operation] = await ledger.store.claim(SHOP, 1, "me", 30.0)
+        [operation] = await ledger.store.claiming.claim(SHOP, 1, "me", 30.0)
         report = AttemptReport(operation.id, operation.lease_token, QUICK, response=b"kept")
-        await ledger.store.record([report])
+        await ledger.store.recording.record([report])
         assert (await ledger.wait(operation.id)).response == b"kept"
         assert await ledger.prune(0) == 1
         assert operation.id not in dump(url)

@@ -6,14 +6,17 @@ import asyncio
 import functools
 import inspect
 import os
-from collections.abc import Awaitable, Callable, Collection
-from typing import Any, Self
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Any, Never, Self
 
 import grpc
 import grpc.aio
 
-from grpc_backoff.ledger.inbox.decision import ErrorStatus, Handle, NotRecorded, Query, Refused
+from grpc_backoff.ledger.inbox.decision import AioExecute, ErrorStatus, Handle, NotRecorded, Query, Refused
 from grpc_backoff.ledger.inbox.handling import (
+    AioDatabase,
+    Context,
+    Handler,
     Passage,
     Settings,
     abort,
@@ -24,7 +27,7 @@ from grpc_backoff.ledger.inbox.handling import (
     no_scope,
     prune,
 )
-from grpc_backoff.ledger.statements import follow_async
+from grpc_backoff.ledger.statements import Row, follow_async
 
 
 class AioInbox(grpc.aio.ServerInterceptor):
@@ -41,7 +44,7 @@ class AioInbox(grpc.aio.ServerInterceptor):
     one see requests and responses as bytes, so place it last, and in any case after authentication.
     """
 
-    def __init__(self, database: Any, settings: Settings) -> None:
+    def __init__(self, database: AioDatabase, settings: Settings) -> None:
         """Create an inbox on an open database; use `open` instead."""
         self._database = database
         self._settings = settings
@@ -112,9 +115,9 @@ class AioInbox(grpc.aio.ServerInterceptor):
 
     async def intercept_service(
         self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
         handler_call_details: grpc.HandlerCallDetails,
-    ) -> Any:
+    ) -> Handler | None:
         """Return the handler of a call, which goes through the inbox if it has a key."""
         handler = await continuation(handler_call_details)
         if handler is None:
@@ -123,25 +126,29 @@ class AioInbox(grpc.aio.ServerInterceptor):
         if key is None:
             return handler
 
-        async def answer(request: bytes, context: Any) -> Any:
+        async def answer(request: bytes, context: Context[Awaitable[Never]]) -> bytes | None:
             if isinstance(key, ErrorStatus):
                 return await abort(context, key)
             return await self._answer(handler, key, handler_call_details.method, request, context)
 
         return handler_like(handler, answer)
 
-    async def _answer(self, handler: Any, key: str, method: str, request: bytes, context: Any) -> Any:
+    async def _answer(
+        self, handler: Handler, key: str, method: str, request: bytes, context: Context[Awaitable[Never]]
+    ) -> bytes | None:
+        respond: Callable[..., Awaitable[object]] | None = handler.unary_unary
+        assert respond is not None  # `admitted` has looked
         passage = Passage(self._database.statements, self._settings, key, method, request, context)
         try:
             message = handler.request_deserializer(request) if handler.request_deserializer else request
         except Exception:  # noqa: BLE001 - as in grpc itself
-            await abort(context, ErrorStatus("INTERNAL", "Exception deserializing request!"))
+            return await abort(context, ErrorStatus("INTERNAL", "Exception deserializing request!"))
 
-        async def take(connection: Any, execute: Callable[[Query], Awaitable[Any]], step: Query | Handle) -> Any:
+        async def take(connection: object, execute: AioExecute, step: Query | Handle) -> Sequence[Row] | bytes | None:
             if isinstance(step, Query):
                 return await execute(step)
             with handing_out(connection):
-                response = await handler.unary_unary(message, context)
+                response = await respond(message, context)
             return passage.returned(response, context, handler.response_serializer)
 
         while True:

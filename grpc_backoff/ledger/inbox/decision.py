@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import enum
 import hashlib
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
 from typing import Any, NamedTuple
 
 from grpc_backoff.base.record import record
+from grpc_backoff.ledger.statements import Row
 
 KEY = "idempotency-key"
 _LONGEST_KEY = 1024  # characters; the same as a ledger's
@@ -71,7 +72,7 @@ class Query(NamedTuple):
     """A statement and its parameters."""
 
     text: str
-    params: tuple[Any, ...] = ()
+    params: tuple[object, ...] = ()
 
 
 @record
@@ -104,6 +105,9 @@ HANDLE = Handle.HANDLE
 PRUNED = 10_000
 """How many rows one statement deletes, so that none runs for long."""
 Steps = Generator[Query | Handle, Any, bytes]
+Execute = Callable[[Query], Sequence[Row]]
+"""Executes a statement and returns its rows."""
+AioExecute = Callable[[Query], Awaitable[Sequence[Row]]]
 
 
 def statements(table: str, mark: str, before: str, claimed: str = "") -> Statements:

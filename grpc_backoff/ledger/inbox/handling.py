@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextvars import ContextVar
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, overload
 
 import grpc
 
@@ -20,10 +20,18 @@ from grpc_backoff.ledger.inbox.decision import ErrorStatus, InboxEntry, Next, St
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.checks import Unit
 
+if TYPE_CHECKING:
+    from grpc_backoff.ledger.inbox.postgres import AioPostgres, SyncPostgres
+    from grpc_backoff.ledger.inbox.sqlite import AioSQLite, SyncSQLite
+
+AioDatabase: TypeAlias = "AioPostgres | AioSQLite"
+SyncDatabase: TypeAlias = "SyncPostgres | SyncSQLite"
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+EndT_co = TypeVar("EndT_co", covariant=True)
 SLICE = 0.5
 """How long a call waits for another at a time, in seconds. In between, it gives its connection to others."""
 _LOG = logging.getLogger("grpc_backoff")
-_CONNECTION: ContextVar[Any] = ContextVar("grpc_backoff_inbox_connection")
+_CONNECTION: ContextVar[object] = ContextVar("grpc_backoff_inbox_connection")
 
 
 def connection() -> Any:
@@ -42,8 +50,19 @@ def connection() -> Any:
     return found
 
 
+class Context(Protocol[EndT_co]):
+    """What both APIs have of a call's context; `abort` never returns, or never when it is awaited."""
+
+    def code(self) -> object:
+        """Return the status that the handler has set."""
+
+    def abort(self, code: grpc.StatusCode, details: str) -> EndT_co:
+        """End the call."""
+        ...
+
+
 @contextlib.contextmanager
-def handing_out(made: Any) -> Iterator[None]:
+def handing_out(made: object) -> Iterator[None]:
     """Let the function `connection` return this connection while the block runs."""
     token = _CONNECTION.set(made)
     try:
@@ -57,7 +76,7 @@ class Settings:
     """An inbox's options, see `AioInbox.open`, and the process that opened it."""
 
     required: bool | Collection[str]
-    scope: Callable[[Any], str]
+    scope: Callable[..., str]
     hold: float
     connections: int
     process: int = dataclasses.field(default_factory=os.getpid, init=False)
@@ -80,12 +99,18 @@ class Settings:
             raise OptionError("connections", self.connections, "a whole number of at least 1")
 
 
-def no_scope(_context: Any) -> str:
+def no_scope(_context: object) -> str:
     """Return the same scope for all callers."""
     return ""
 
 
-def database_of(url: str | os.PathLike[str], api: Literal["Aio", "Sync"], connections: int) -> Any:
+@overload
+def database_of(url: str | os.PathLike[str], api: Literal["Aio"], connections: int) -> AioDatabase: ...
+@overload
+def database_of(url: str | os.PathLike[str], api: Literal["Sync"], connections: int) -> SyncDatabase: ...
+def database_of(
+    url: str | os.PathLike[str], api: Literal["Aio", "Sync"], connections: int
+) -> AioDatabase | SyncDatabase:
     """Return the database of an inbox for one of the APIs, not yet open.
 
     Raises:
@@ -96,16 +121,16 @@ def database_of(url: str | os.PathLike[str], api: Literal["Aio", "Sync"], connec
     if text.startswith(POSTGRES_URL):
         from grpc_backoff.ledger.inbox import postgres  # noqa: PLC0415 - an optional package
 
-        return {"Aio": postgres.AioPostgres, "Sync": postgres.SyncPostgres}[api](text, connections)
+        return (postgres.AioPostgres if api == "Aio" else postgres.SyncPostgres)(text, connections)
     path = text.removeprefix(SQLITE_URL)
     if "://" in path or path in ("", ":memory:") or path.startswith("file:"):
         raise OptionError("url", f"{path.partition('://')[0]}...", URLS)
     from grpc_backoff.ledger.inbox import sqlite  # noqa: PLC0415 - like the other
 
-    return {"Aio": sqlite.AioSQLite, "Sync": sqlite.SyncSQLite}[api](path)
+    return (sqlite.AioSQLite if api == "Aio" else sqlite.SyncSQLite)(path)
 
 
-def prune(database: Any, older_than: float) -> int:
+def prune(database: AioDatabase | SyncDatabase, older_than: float) -> int:
     """Delete the records of an inbox that are older than this many seconds; return how many there were."""
     seconds = min(checks.pause("older_than", older_than, Unit.SECONDS), LONG_AGO)
     total = 0
@@ -116,7 +141,7 @@ def prune(database: Any, older_than: float) -> int:
 
 
 def admitted(
-    handler: Any, details: grpc.HandlerCallDetails, settings: Settings, *, usable: Callable[[Any], bool]
+    handler: Handler, details: grpc.HandlerCallDetails, settings: Settings, *, usable: Callable[[object], bool]
 ) -> str | ErrorStatus | None:
     """Return the key with which a call goes through the inbox, its refusal, or None if the inbox lets it pass."""
     unary = not handler.request_streaming and not handler.response_streaming
@@ -132,19 +157,20 @@ def admitted(
     return key
 
 
-def handler_like(handler: Any, behaviour: Any) -> Any:
+def handler_like(handler: Handler, behaviour: Callable[..., object]) -> Handler:
     """Return a handler with the arity of another, which takes and returns bytes."""
-    arity = ("stream_" if handler.request_streaming else "unary_") + (
-        "stream" if handler.response_streaming else "unary"
+    requests, responses = (
+        "stream" if many else "unary" for many in (handler.request_streaming, handler.response_streaming)
     )
-    return getattr(grpc, f"{arity}_rpc_method_handler")(behaviour)
+    made: Handler = getattr(grpc, f"{requests}_{responses}_rpc_method_handler")(behaviour)
+    return made
 
 
 class Passage:
     """One call on its way through an inbox: its entry, its time limit and what its handler returned."""
 
     def __init__(
-        self, sql: Statements, settings: Settings, key: str, method: str, request: bytes, context: Any
+        self, sql: Statements, settings: Settings, key: str, method: str, request: bytes, context: object
     ) -> None:
         """Prepare a call; the scope function gets the context and may abort."""
         scope = settings.scope(context)
@@ -152,7 +178,7 @@ class Passage:
             problem = f"the function 'scope' returned {kind_of(scope)}: expected a string"
             raise OptionError("scope", kind_of(scope), "a function that returns a string", problem=problem)
         self.entry = InboxEntry(sql, scope, method, key, request)
-        self.response: Any = None
+        self.response: bytes | None = None
         self._method = method
         self._until = time.monotonic() + settings.hold
 
@@ -160,7 +186,7 @@ class Passage:
         """Return how long the next transaction may wait, in seconds."""
         return min(max(self._until - time.monotonic(), 0.001), SLICE)
 
-    def returned(self, response: Any, context: Any, serialize: Callable[[Any], bytes] | None) -> bytes | None:
+    def returned(self, response: Any, context: Context[object], serialize: Callable[..., bytes] | None) -> bytes | None:
         """Return the serialized response; None if the handler set an error status."""
         self.response = response if serialize is None else serialize(response)
         return self.response if context.code() in (None, 0, grpc.StatusCode.OK) else None
@@ -179,6 +205,6 @@ class Passage:
         return following
 
 
-def abort(context: Any, refusal: ErrorStatus) -> Any:
+def abort(context: Context[EndT_co], refusal: ErrorStatus) -> EndT_co:
     """End a call with a refusal; the result must be awaited if the context is one of asyncio."""
     return context.abort(grpc.StatusCode[refusal.code], refusal.details)

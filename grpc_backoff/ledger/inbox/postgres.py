@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import Any, ClassVar
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 from grpc_backoff.base.base_errors import MissingExtra
 from grpc_backoff.ledger.database import check_version
 from grpc_backoff.ledger.errors import LedgerSchemaError, LedgerUnavailableError, first_line
-from grpc_backoff.ledger.inbox.decision import Busy, Query, Trouble, statements
+from grpc_backoff.ledger.inbox.decision import AioExecute, Busy, Execute, Query, Trouble, statements
 from grpc_backoff.ledger.schema import migrations, upgrade
 
 try:
     import psycopg
     import psycopg_pool
-    from psycopg.rows import tuple_row
+    from psycopg.rows import TupleRow, tuple_row
 except ImportError as error:
     raise MissingExtra("postgres", "an inbox in PostgreSQL") from error
 
@@ -57,24 +57,11 @@ class _Postgres:
     errors = (psycopg.Error, Busy)
     trouble = staticmethod(trouble_of)
 
-    pools: ClassVar[Any]
-
-    def __init__(self, url: str, connections: int) -> None:
+    def __init__(self, url: str) -> None:
         self._url = url
-        self._pool = self.pools(
-            url, min_size=0, max_size=connections, open=False, kwargs=_OPTIONS, check=self.pools.check_connection
-        )
-
-    def open(self) -> Any:
-        """Open the pool; the result must be awaited if it is one of asyncio."""
-        return self._pool.open()
-
-    def close(self) -> Any:
-        """Close the pool; otherwise like `open`."""
-        return self._pool.close()
 
     @contextlib.contextmanager
-    def connected(self) -> Iterator[Any]:
+    def connected(self) -> Iterator[psycopg.Connection[TupleRow]]:
         """Yield a connection apart from those of the calls."""
         try:
             with psycopg.connect(self._url, row_factory=tuple_row, **_OPTIONS) as connection:
@@ -102,24 +89,32 @@ class _Postgres:
                 if not connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = 'grpc_backoff'").fetchall():
                     connection.execute("CREATE SCHEMA grpc_backoff")
                 for sql in upgrade(known, before, "grpc_backoff.inbox_schema"):
-                    connection.execute(sql)
+                    connection.execute(sql.encode())
 
 
 class SyncPostgres(_Postgres):
     """The transactions of a threaded server."""
 
-    pools = psycopg_pool.ConnectionPool
+    def __init__(self, url: str, connections: int) -> None:
+        """Prepare a pool of this many connections."""
+        super().__init__(url)
+        kind = psycopg_pool.ConnectionPool
+        self._pool = kind(
+            url, min_size=0, max_size=connections, open=False, kwargs=_OPTIONS, check=kind.check_connection
+        )
+        self.open, self.close = self._pool.open, self._pool.close
 
     @contextlib.contextmanager
-    def transaction(self, seconds: float) -> Iterator[tuple[Any, Callable[[Query], Any]]]:
+    def transaction(self, seconds: float) -> Iterator[tuple[psycopg.Connection[TupleRow], Execute]]:
         """Run the block in a transaction, whose claim waits for up to this many seconds for another's."""
         with self._pool.connection(timeout=_TIMEOUT) as connection:
             try:
                 with connection.transaction():
                     connection.execute(_limit(seconds))
 
-                    def execute(statement: Query) -> Any:
-                        return _cursor(psycopg.Cursor, connection).execute(*statement).fetchall()
+                    def execute(statement: Query) -> list[TupleRow]:
+                        cursor = psycopg.Cursor(connection, row_factory=tuple_row)  # the handler may have set another
+                        return cursor.execute(statement.text.encode(), statement.params).fetchall()
 
                     yield connection, execute
             except psycopg.errors.ReadOnlySqlTransaction:
@@ -130,18 +125,26 @@ class SyncPostgres(_Postgres):
 class AioPostgres(_Postgres):
     """The transactions of an asyncio server."""
 
-    pools = psycopg_pool.AsyncConnectionPool
+    def __init__(self, url: str, connections: int) -> None:
+        """Prepare a pool of this many connections."""
+        super().__init__(url)
+        kind = psycopg_pool.AsyncConnectionPool
+        self._pool = kind(
+            url, min_size=0, max_size=connections, open=False, kwargs=_OPTIONS, check=kind.check_connection
+        )
+        self.open, self.close = self._pool.open, self._pool.close
 
     @contextlib.asynccontextmanager
-    async def transaction(self, seconds: float) -> AsyncIterator[tuple[Any, Callable[[Query], Awaitable[Any]]]]:
+    async def transaction(self, seconds: float) -> AsyncIterator[tuple[psycopg.AsyncConnection[TupleRow], AioExecute]]:
         """Run the block in a transaction, whose claim waits for up to this many seconds for another's."""
         async with self._pool.connection(timeout=_TIMEOUT) as connection:
             try:
                 async with connection.transaction():
                     await connection.execute(_limit(seconds))
 
-                    async def execute(statement: Query) -> Any:
-                        return await (await _cursor(psycopg.AsyncCursor, connection).execute(*statement)).fetchall()
+                    async def execute(statement: Query) -> list[TupleRow]:
+                        cursor = psycopg.AsyncCursor(connection, row_factory=tuple_row)  # as above
+                        return await (await cursor.execute(statement.text.encode(), statement.params)).fetchall()
 
                     yield connection, execute
             except psycopg.errors.ReadOnlySqlTransaction:
@@ -149,15 +152,11 @@ class AioPostgres(_Postgres):
                 raise
 
 
-def _limit(seconds: float) -> str:
-    return f"SET LOCAL lock_timeout TO {max(1, round(seconds * 1000))}"
+def _limit(seconds: float) -> bytes:
+    return b"SET LOCAL lock_timeout TO %d" % max(1, round(seconds * 1000))
 
 
-def _cursor(kind: Any, connection: Any) -> Any:
-    return kind(connection, row_factory=tuple_row)  # the handler may have set another
-
-
-def _version(connection: Any) -> int:
+def _version(connection: psycopg.Connection[TupleRow]) -> int:
     there = "SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = 'grpc_backoff' AND tablename = 'inbox_schema'"
     if not connection.execute(there).fetchall():
         return 0

@@ -10,15 +10,16 @@ import asyncio
 import contextlib
 import sqlite3
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from grpc_backoff.ledger.database import check_version
 from grpc_backoff.ledger.errors import LedgerSchemaError, LedgerUnavailableError
-from grpc_backoff.ledger.inbox.decision import Busy, Query, Trouble, statements
+from grpc_backoff.ledger.inbox.decision import AioExecute, Busy, Execute, Query, Trouble, statements
 from grpc_backoff.ledger.schema import migrations
 from grpc_backoff.ledger.sqlite import BUSY, identity_of, upgrade_file, version_of
+from grpc_backoff.ledger.statements import Row
 
 ResultT = TypeVar("ResultT")
 _TIMEOUT = 5.0
@@ -139,7 +140,7 @@ class SyncSQLite(_SQLite):
             self._close()
 
     @contextlib.contextmanager
-    def transaction(self, seconds: float) -> Iterator[tuple[Any, Callable[[Query], Any]]]:
+    def transaction(self, seconds: float) -> Iterator[tuple[sqlite3.Connection, Execute]]:
         """Run the block in a transaction, which waits for up to this many seconds for its turn."""
         if not self._turn.acquire(timeout=seconds):
             raise Busy
@@ -172,7 +173,7 @@ class AioSQLite(_SQLite):
             self._close()
 
     @contextlib.asynccontextmanager
-    async def transaction(self, seconds: float) -> AsyncIterator[tuple[Any, Callable[[Query], Awaitable[Any]]]]:
+    async def transaction(self, seconds: float) -> AsyncIterator[tuple[sqlite3.Connection, AioExecute]]:
         """Run the block in a transaction, which waits for up to this many seconds for its turn."""
         try:
             async with asyncio.timeout(seconds):
@@ -182,7 +183,7 @@ class AioSQLite(_SQLite):
         try:
             connection = await _in_thread(lambda: self._begin(seconds))
 
-            async def execute(statement: Query) -> Any:
+            async def execute(statement: Query) -> list[Row]:
                 return _rows(connection, statement)
 
             yield connection, execute
@@ -209,7 +210,7 @@ async def _in_thread(work: Callable[[], ResultT]) -> ResultT:
     return running.result()
 
 
-def _rows(connection: sqlite3.Connection, statement: Query) -> Any:
+def _rows(connection: sqlite3.Connection, statement: Query) -> list[Row]:
     cursor = connection.cursor()
     cursor.row_factory = None  # the handler may have set another
     return cursor.execute(*statement).fetchall()

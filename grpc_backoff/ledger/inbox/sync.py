@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Collection
-from typing import Any, Self
+from collections.abc import Callable, Collection, Sequence
+from typing import Never, Protocol, Self
 
 import grpc
 
-from grpc_backoff.ledger.inbox.decision import ErrorStatus, Handle, NotRecorded, Query, Refused
+from grpc_backoff.ledger.inbox.decision import ErrorStatus, Execute, Handle, NotRecorded, Query, Refused
 from grpc_backoff.ledger.inbox.handling import (
+    Context,
+    Handler,
     Passage,
     Settings,
+    SyncDatabase,
     abort,
     admitted,
     database_of,
@@ -21,13 +24,17 @@ from grpc_backoff.ledger.inbox.handling import (
     no_scope,
     prune,
 )
-from grpc_backoff.ledger.statements import follow
+from grpc_backoff.ledger.statements import Row, follow
+
+
+class _Context(Context[Never], Protocol):
+    def is_active(self) -> bool: ...
 
 
 class SyncInbox(grpc.ServerInterceptor):
     """A server interceptor like `AioInbox`, for `grpc.server`."""
 
-    def __init__(self, database: Any, settings: Settings) -> None:
+    def __init__(self, database: SyncDatabase, settings: Settings) -> None:
         """Create an inbox on an open database; use `open` instead."""
         self._database = database
         self._settings = settings
@@ -81,8 +88,10 @@ class SyncInbox(grpc.ServerInterceptor):
         return prune(self._database, older_than)
 
     def intercept_service(
-        self, continuation: Callable[[grpc.HandlerCallDetails], Any], handler_call_details: grpc.HandlerCallDetails
-    ) -> Any:
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Handler | None],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler | None:
         """Return the handler of a call, which goes through the inbox if it has a key."""
         handler = continuation(handler_call_details)
         if handler is None:
@@ -91,25 +100,27 @@ class SyncInbox(grpc.ServerInterceptor):
         if key is None:
             return handler
 
-        def answer(request: bytes, context: Any) -> Any:
+        def answer(request: bytes, context: _Context) -> bytes | None:
             if isinstance(key, ErrorStatus):
                 return abort(context, key)
             return self._answer(handler, key, handler_call_details.method, request, context)
 
         return handler_like(handler, answer)
 
-    def _answer(self, handler: Any, key: str, method: str, request: bytes, context: Any) -> Any:
+    def _answer(self, handler: Handler, key: str, method: str, request: bytes, context: _Context) -> bytes | None:
+        respond: Callable[..., object] | None = handler.unary_unary
+        assert respond is not None  # `admitted` has looked
         passage = Passage(self._database.statements, self._settings, key, method, request, context)
         try:
             message = handler.request_deserializer(request) if handler.request_deserializer else request
         except Exception:  # noqa: BLE001 - as in grpc itself
-            abort(context, ErrorStatus("INTERNAL", "Exception deserializing request!"))
+            return abort(context, ErrorStatus("INTERNAL", "Exception deserializing request!"))
 
-        def take(connection: Any, execute: Callable[[Query], Any], step: Query | Handle) -> Any:
+        def take(connection: object, execute: Execute, step: Query | Handle) -> Sequence[Row] | bytes | None:
             if isinstance(step, Query):
                 return execute(step)
             with handing_out(connection):
-                response = handler.unary_unary(message, context)
+                response = respond(message, context)
             return passage.returned(response, context, handler.response_serializer)
 
         while context.is_active():
