@@ -23,12 +23,13 @@ from typing import Any
 def install() -> None:
     """Make `insecure_channel` and `secure_channel` in `grpc` and `grpc.aio` create this library's channels.
 
-    So do the same functions in `grpc.experimental.aio`, names under which other modules have imported these functions,
-    and grpc's simple stubs. The channels take their options from the caller and from the file named by the environment
-    variable `GRPC_BACKOFF_CONFIG`. Calling this more than once is harmless. Existing channels are not affected.
+    This includes the same functions in `grpc.experimental.aio`, the names under which other modules have imported these
+    functions, and grpc's simple stubs. The channels take their options from the caller and from the file named by the
+    environment variable `GRPC_BACKOFF_CONFIG`. Calling this more than once is harmless. Existing channels are not
+    affected.
 
-    Libraries that wrap these functions, such as tracers, may do so and undo it before or after; either way they see
-    each call once, and what they change in the arguments counts.
+    Libraries such as tracers may wrap these functions, and unwrap them, before or after this call. Their wrappers see
+    each call once, and the arguments that they change take effect.
     """
     for grpcs, substitute in _substitutes():
         grpcs.Channel = substitute

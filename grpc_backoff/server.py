@@ -117,8 +117,8 @@ def drain_on_signals(
     Raises:
         grpc_backoff.OptionError: `unready` or `grace` is not a finite, non-negative number of seconds.
         TypeError: `server` is not a server, or `health` is not a health servicer.
-        ValueError: a server of `grpc` is not in the main thread.
-        RuntimeError: a server of `grpc.aio` has no running event loop.
+        ValueError: `server` is one of `grpc`, and this is not the main thread.
+        RuntimeError: `server` is one of `grpc.aio`, and no event loop is running.
     """
     unready, grace = _check(server, health, unready, grace)
     if isinstance(server, grpc.aio.Server):
@@ -145,12 +145,11 @@ def _told(server: Any, health: Servicer | None, unready: float, grace: float) ->
 def _check(server: object, health: object, unready: float, grace: float) -> tuple[float, float]:
     if not isinstance(server, grpc.Server | grpc.aio.Server):
         raise TypeError(f"server={shown(server)}: expected a grpc.Server or a grpc.aio.Server")
-    if health is not None and not callable(getattr(health, "enter_graceful_shutdown", None)):
+    enter = getattr(health, "enter_graceful_shutdown", None)
+    if health is not None and not callable(enter):
         raise TypeError(f"health={shown(health)}: expected a health servicer with enter_graceful_shutdown()")
-    if isinstance(server, grpc.Server) and inspect.iscoroutinefunction(
-        getattr(health, "enter_graceful_shutdown", None)
-    ):
-        raise TypeError(f"health={shown(health)}: expected a health servicer for threads, as the server")
+    if isinstance(server, grpc.Server) and inspect.iscoroutinefunction(enter):
+        raise TypeError(f"health={shown(health)}: expected a health servicer for threads: the server is a grpc.Server")
     return pause("unready", unready), pause("grace", grace)
 
 

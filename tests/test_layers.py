@@ -24,7 +24,6 @@ WITHOUT = {
     "cli/commands.py": "the group alone; test_cli.py calls it",
     "cli/interrupt.py": "test_guard.py sends real signals, at every moment",
     "cli/live.py": "the view for a terminal; test_view.py and test_stages.py read what it prints",
-    "cli/output.py": "the choice of a view; test_connect.py and test_view.py read what each prints",
     "cli/refusal.py": "every command refuses in its own tests",
     "cli/policies.py": "test_schedule.py names policies in every way",
     "cli/tables.py": "what test_schedule.py and test_config.py read in the output",

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from grpc_backoff.cli import require
 from grpc_backoff.cli.attempts import AttemptLog, ChannelReport
 from grpc_backoff.cli.interrupt import interruptible
-from grpc_backoff.cli.output import open_view
-from grpc_backoff.cli.view import plural
+from grpc_backoff.cli.view import open_view, plural
 from grpc_backoff.decide.connections.events import ConnectionEvent, ConnectionStatus
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import grpc.aio
 from grpc_backoff.aio.call_errors import RetriesExhaustedError
 from grpc_backoff.aio.multicallables import MultiCallable
 from grpc_backoff.decide.calls import subscription_machine as s
-from grpc_backoff.decide.calls.call_machine import CallHook
+from grpc_backoff.decide.calls.call_machine import CallHook, HookDone
 from grpc_backoff.engine.method import Arguments
 from grpc_backoff.engine.subscription import SubscriptionSetup, SubscriptionShell, checked
 from grpc_backoff.policy.retry import Retry
@@ -32,6 +32,7 @@ class Subscription(SubscriptionShell):
 
     _calls: Calls
     exhausted_error = RetriesExhaustedError
+    end_of_iteration = StopAsyncIteration
     _changed: asyncio.Future[None] | None = None
     _reading = False
 
@@ -98,17 +99,12 @@ class Subscription(SubscriptionShell):
             raise
         self._over(error)
 
-    def _hook_done(self, metadata: object) -> None:
-        self._answer(metadata)
+    def _hook_done(self, metadata: Any) -> None:
+        self.feed(HookDone(metadata))
         self._wake()
 
-    def _raise_end(self, end: s.FinishSubscription) -> None:
-        error, self._error = self._error, None
-        if end.ending is s.SubscriptionEnding.CANCELLED:
-            raise asyncio.CancelledError
-        if error is None or end.ending is s.SubscriptionEnding.STOPPED:
-            raise StopAsyncIteration
-        raise error
+    def _cancelled(self) -> BaseException:
+        return asyncio.CancelledError()
 
     def _metadata(self, pairs: tuple[Any, ...] | None) -> object:
         return None if pairs is None else grpc.aio.Metadata(*pairs)
@@ -130,7 +126,7 @@ class Subscription(SubscriptionShell):
             self._changed.set_result(None)
 
     def cancel(self) -> None:
-        """Cancel the stream and end the subscription; a task that waits for the next message gets the end."""
+        """Cancel the stream and end the subscription; a wait for the next message raises `asyncio.CancelledError`."""
         self._stop()
 
     async def aclose(self) -> None:
@@ -179,16 +175,16 @@ def subscribe(
             requests are a stream too, `request` is the only one.
         request: the first request.
         resume: returns the next request, given the last message that was read and the request of its stream; called
-            only after a stream that delivered any. None sends the same request again.
+            only after a stream that delivered a message. None sends the same request again.
         policy: the waits between streams, and the codes after which the stream is opened again: a policy, a policy
             name, or a policy string. The limits of a preset do not apply; others count from the last message (SB-4).
         ends: what a stream's end without an error means: `resume` opens it again, `stop` ends the iteration.
         gaps: whether the iterator also yields a `Gap` before the first message that follows one.
-        timeout: the deadline of each stream, in seconds; by default the policy's `timeout`.
-        metadata: as in grpc, for each stream; so are `credentials` and `compression`.
-        credentials: the call's credentials.
+        timeout: the time limit of each stream, in seconds; by default the policy's `timeout`.
+        metadata: the metadata of each stream's call, as in grpc.
+        credentials: the credentials of each stream's call, as in grpc.
         wait_for_ready: whether a stream waits while there is no connection, instead of failing (CH-3).
-        compression: the compression of requests.
+        compression: the compression of each stream's request, as in grpc.
         call_id: identifies the subscription in events, log lines and hooks; generated if None.
 
     Raises:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import click
 
-from grpc_backoff.cli.policies import refusing
-from grpc_backoff.cli.tables import seconds, show_table, write_json
-from grpc_backoff.config.file import Section as ResolvedPolicy
-from grpc_backoff.config.file import read_config
+from grpc_backoff.cli.refusal import refusing
+from grpc_backoff.cli.tables import JSON, seconds, show_table, write_json
+from grpc_backoff.config.file import Section, read_config
 from grpc_backoff.config.remarks import warn_of
 from grpc_backoff.config.settings import CONNECTING
 from grpc_backoff.config.sources import Effective
@@ -35,13 +34,13 @@ _SETTINGS: Mapping[type, Sequence[Setting]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
-    """The effective values of one policy, and the settings that supply their display names."""
+class _Shown(NamedTuple):
+    """One effective value: its name, the value as in the file and as text, and where it comes from."""
 
-    title: str
-    settings: Sequence[Setting]
-    effective: Sequence[Effective]
+    name: str
+    value: object
+    text: str
+    origin: str
 
 
 @click.group()
@@ -51,7 +50,7 @@ def config() -> None:
 
 @config.command(short_help="Check FILE and show its effective values.")
 @click.argument("file", type=click.Path())
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@JSON
 def check(file: str, as_json: bool) -> None:
     """Check FILE and show its effective values and where each comes from.
 
@@ -59,7 +58,7 @@ def check(file: str, as_json: bool) -> None:
     """
     with refusing(status=1):
         read = read_config(file)
-        sections = [_section(name, resolved) for name, resolved in read.sections()]
+        sections = {name: _lines(section) for name, section in read.sections()}
         warn_of(f"{file}: {remark}" for remark in read.lost_deadlines())
     _show(sections, as_json=as_json)
     if not as_json:
@@ -71,70 +70,66 @@ def check(file: str, as_json: bool) -> None:
 @click.option("--target", metavar="TARGET", help="Show the settings for connections to this target.")
 @click.option("--method", metavar="SERVICE/METHOD", help="Show the settings for calls to this method.")
 @click.option("--ledger", is_flag=True, help="Show the settings for the ledger.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@JSON
 def show(file: str, target: str | None, method: str | None, ledger: bool, as_json: bool) -> None:
     """Show the effective values for one target, one method or the ledger, and where each comes from."""
     with refusing():
         read = read_config(file)
-        sections = []
+        sections = {}
         if ledger:
-            sections.append(_section("ledger", read.ledger_settings()))
+            sections["ledger"] = _lines(read.ledger_settings())
         if target is not None or (method is None and not ledger):
-            sections.append(_section(f"connections to {target or 'any target'}", read.connect_policy(target or "")))
+            sections[f"connections to {target or 'any target'}"] = _lines(read.connect_policy(target or ""))
         retrying = None if method is None else read.retry_policy(method)
         if retrying is not None:
-            sections.append(_section(f"calls of {method}", retrying))
+            sections[f"calls of {method}"] = _lines(retrying)
             budget = read.budget()
             if budget is not None:
-                sections.append(_section(f"retry budget of {target or 'each target'}", budget))
+                sections[f"retry budget of {target or 'each target'}"] = _lines(budget)
         elif method is not None:
-            sections.append(Section(f"calls of {method}", RETRYING, ()))
+            sections[f"calls of {method}"] = []
     _show(sections, as_json=as_json)
     if method is not None and retrying is None and not as_json:
         click.echo(f"calls of {method}: no table in the file matches, so the default applies: no retries.")
 
 
-def _section(title: str, resolved: ResolvedPolicy) -> Section:
-    return Section(title, _SETTINGS[type(resolved.policy)], resolved.effective)
-
-
-def _show(sections: Sequence[Section], *, as_json: bool) -> None:
+def _show(sections: Mapping[str, Sequence[_Shown]], *, as_json: bool) -> None:
     if as_json:
-        write_json({section.title: _document(section) for section in sections})
+        write_json(
+            {
+                title: {line.name: {"value": line.value, "from": line.origin} for line in lines}
+                for title, lines in sections.items()
+            }
+        )
         return
-    for section in filter(lambda section: section.effective, sections):
-        rows = [(_name(section, value), _text(section, value), value.origin) for value in section.effective]
-        show_table(section.title, ("setting", "value", "from"), rows, numbers=False)
+    for title, lines in sections.items():
+        if lines:
+            rows = [(line.name, line.text, line.origin) for line in lines]
+            show_table(title, ("setting", "value", "from"), rows, numbers=False)
 
 
-def _document(section: Section) -> dict[str, object]:
-    return {
-        _name(section, setting): {"value": _bare(setting.value), "from": setting.origin}
-        for setting in section.effective
-    }
+def _lines(section: Section) -> Sequence[_Shown]:
+    settings = _SETTINGS[type(section.policy)]
+    return [_shown(effective, _setting(effective, settings)) for effective in section.effective]
 
 
-def _setting(section: Section, effective: Effective) -> Setting | None:
+def _setting(effective: Effective, settings: Sequence[Setting]) -> Setting | None:
     """Return the setting for a part; if two settings set it, the one with the same name as the part."""
-    fitting = [setting for setting in section.settings if effective.part in (setting.part, setting.name)]
+    fitting = [setting for setting in settings if effective.part in (setting.part, setting.name)]
     return next((setting for setting in fitting if setting.name == effective.part), fitting[0] if fitting else None)
 
 
-def _name(section: Section, effective: Effective) -> str:
-    setting = _setting(section, effective)
-    return effective.part if setting is None else setting.name
-
-
-def _text(section: Section, effective: Effective) -> str:
-    value = _bare(effective.value)
-    setting = _setting(section, effective)
+def _shown(effective: Effective, setting: Setting | None) -> _Shown:
+    name, value = effective.part if setting is None else setting.name, _bare(effective.value)
     if value is None:
-        return "unlimited" if effective.part == "max_attempts" else "none"
-    if isinstance(value, float) and setting is not None and setting.check not in _NUMBERS:
-        return seconds(value)
-    if isinstance(value, tuple | list):
-        return " ".join(str(item) for item in value) or "none"
-    return str(value).lower() if isinstance(value, bool) else str(value)
+        text = "unlimited" if effective.part == "max_attempts" else "none"
+    elif isinstance(value, float) and setting is not None and setting.check not in _NUMBERS:
+        text = seconds(value)
+    elif isinstance(value, tuple | list):
+        text = " ".join(str(item) for item in value) or "none"
+    else:
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+    return _Shown(name, value, text, effective.origin)
 
 
 def _bare(value: object) -> object:

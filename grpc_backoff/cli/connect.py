@@ -18,10 +18,8 @@ from grpc_backoff.base.base_errors import MissingExtra, OptionError, shown
 from grpc_backoff.cli import require
 from grpc_backoff.cli.attempts import AttemptLog, ChannelReport
 from grpc_backoff.cli.interrupt import interruptible
-from grpc_backoff.cli.output import open_view
-from grpc_backoff.cli.policies import refusing
-from grpc_backoff.cli.refusal import Refusal
-from grpc_backoff.cli.view import View, printable
+from grpc_backoff.cli.refusal import Refusal, refusing
+from grpc_backoff.cli.view import View, open_view, printable
 from grpc_backoff.config.arguments import Listener
 from grpc_backoff.config.target import DEFAULT_PORT, names_no_port, refuse_nowhere
 from grpc_backoff.decide.connections.events import AttemptFailed, Connected, ConnectionEvent, ConnectionStatus, Failure
@@ -77,7 +75,7 @@ def _value(text: str) -> int | float | bool | str:
     callback=read_option,
     help="A channel option, such as grpc.initial_reconnect_backoff_ms=200 or grpc_backoff.multiplier=2. Repeatable.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print each event as one line of JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print each event as one line of JSON; times are in seconds.")
 @click.option("--attempts", type=click.IntRange(min=1), metavar="N", help="Stop after N attempts have ended.")
 @click.option(
     "--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Stop after this many seconds."

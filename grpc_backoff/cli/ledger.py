@@ -20,9 +20,8 @@ from uuid import UUID
 import click
 
 from grpc_backoff.base.base_errors import MissingExtra, OptionError
-from grpc_backoff.cli.policies import refusing
-from grpc_backoff.cli.refusal import Refusal
-from grpc_backoff.cli.tables import seconds, show_table, write_json
+from grpc_backoff.cli.refusal import Refusal, refusing
+from grpc_backoff.cli.tables import JSON, seconds, show_table, write_json
 from grpc_backoff.ledger import Filter, LedgerError, Operation, OperationAttempt, OperationState, Queue
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.checks import Unit
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
 ResultT = TypeVar("ResultT")
 
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+_TARGET = click.option("--target", metavar="TARGET", help="Only operations for this target.")
 
 
 class _Time(click.ParamType):  # type: ignore[type-arg] # generic since click 8.2 only
@@ -106,7 +105,7 @@ def _filtering(command: Callable[..., object]) -> Callable[..., object]:
             type=click.Choice([state.value for state in OperationState]),
             help="Only operations in this state. Repeatable.",
         ),
-        click.option("--target", metavar="TARGET", help="Only operations for this target."),
+        _TARGET,
         click.option("--method", metavar="SERVICE/METHOD", help="Only operations for this method."),
         click.option(
             "--older-than",
@@ -121,8 +120,8 @@ def _filtering(command: Callable[..., object]) -> Callable[..., object]:
 
 
 @ledger.command(short_help="Count the operations in each state.")
-@click.option("--target", metavar="TARGET", help="Only operations for this target.")
-@_JSON
+@_TARGET
+@JSON
 @click.pass_context
 def status(context: click.Context, target: str | None, as_json: bool) -> None:
     """Show how many operations are in each state, and how long an unfinished one has waited at most."""
@@ -167,7 +166,7 @@ def _show_queue(queue: Queue) -> None:
 @click.option("--code", metavar="CODE", help="Only operations whose last failure had this status code, or LOST.")
 @click.option("--newest-first", is_flag=True, help="List the newest operations first.")
 @click.option("--after", metavar="ID", help="Begin after this operation, the last one of the previous page.")
-@_JSON
+@JSON
 @click.pass_context
 def list_command(
     context: click.Context,
@@ -221,7 +220,7 @@ def _document(operation: Operation) -> dict[str, object]:
 @click.option(
     "--proto", metavar="MODULE:MESSAGE", help="Decode the request with this generated class, such as shop_pb2:Order."
 )
-@_JSON
+@JSON
 @click.pass_context
 def show(context: click.Context, id_: str, proto: str | None, as_json: bool) -> None:
     """Show one operation with all its attempts.
@@ -426,14 +425,16 @@ def migrate(context: click.Context) -> None:
 
 
 @ledger.command(short_help="Show the operation counts repeatedly.")
-@click.option("--target", metavar="TARGET", help="Only operations for this target.")
+@_TARGET
 @click.option(
     "--every", type=_Time(), default="1", show_default=True, metavar="TIME", help="How often to query the ledger."
 )
 @click.option(
     "--times", type=click.IntRange(1), help="Query this many times, then exit; by default, continue until Ctrl-C."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object per line; `at` is in seconds since 1970 (UTC)."
+)
 @click.pass_context
 def watch(context: click.Context, target: str | None, every: float, times: int | None, as_json: bool) -> None:
     """Show the operation counts repeatedly; with --json, print one line each time."""

@@ -7,16 +7,10 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import click
-
-from grpc_backoff.base.base_errors import ConfigError, MissingExtra, OptionError, PolicyWarning
-from grpc_backoff.cli.refusal import Refusal
-from grpc_backoff.cli.view import printable
+from grpc_backoff.base.base_errors import PolicyWarning
 from grpc_backoff.config.file import read_config
 from grpc_backoff.config.policy_string import parse_policy
 from grpc_backoff.config.settings import begin_with, resolve_connect, resolve_retry
@@ -27,23 +21,6 @@ from grpc_backoff.policy.retry import RetryPolicy
 
 _SUFFIX = ".toml"
 _OF_FILE = "#"
-
-
-@contextmanager
-def refusing(prefix: str = "", status: int = 2) -> Iterator[None]:
-    """Turn errors of policies, files and missing extras into refusals and print warnings to standard error.
-
-    Each line starts with `prefix`, such as the name of a flag. `status` is the exit status of a refusal.
-    """
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", PolicyWarning)
-        try:
-            yield
-        except (OptionError, ConfigError, MissingExtra) as error:
-            raise Refusal(f"{prefix}{error}", status) from error
-        finally:
-            for text in dict.fromkeys(str(warning.message) for warning in caught):
-                click.echo(f"Warning: {prefix}{printable(text)}", err=True)
 
 
 @dataclass(frozen=True, slots=True)

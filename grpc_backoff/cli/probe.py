@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.cli.interrupt import interruptible
-from grpc_backoff.cli.output import open_view
 from grpc_backoff.cli.refusal import Refusal
 from grpc_backoff.cli.stages import StageReport
+from grpc_backoff.cli.view import open_view
 from grpc_backoff.config.proxies import proxy_of
 from grpc_backoff.config.target import DEFAULT_PORT, Address, names_no_port, parse_target
 from grpc_backoff.connection.connector import ConnectError

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import click
 
+from grpc_backoff.base.base_errors import ConfigError, MissingExtra, OptionError, PolicyWarning
 from grpc_backoff.cli.view import printable
 
 
@@ -13,3 +18,20 @@ class Refusal(click.ClickException):
     def __init__(self, message: str, status: int = 2) -> None:
         super().__init__(printable(message))
         self.exit_code = status  # type: ignore[misc] # click declares it on the class
+
+
+@contextmanager
+def refusing(prefix: str = "", status: int = 2) -> Iterator[None]:
+    """Turn errors of policies, files and missing extras into refusals and print warnings to standard error.
+
+    Each line starts with `prefix`, such as the name of a flag. `status` is the exit status of a refusal.
+    """
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", PolicyWarning)
+        try:
+            yield
+        except (OptionError, ConfigError, MissingExtra) as error:
+            raise Refusal(f"{prefix}{error}", status) from error
+        finally:
+            for text in dict.fromkeys(str(warning.message) for warning in caught):
+                click.echo(f"Warning: {prefix}{printable(text)}", err=True)

@@ -7,8 +7,9 @@ from dataclasses import asdict
 
 import click
 
-from grpc_backoff.cli.policies import Named, named_policies, refusing
-from grpc_backoff.cli.tables import rounded, seconds, show_table, span, write_json
+from grpc_backoff.cli.policies import Named, named_policies
+from grpc_backoff.cli.refusal import refusing
+from grpc_backoff.cli.tables import JSON, rounded, seconds, show_table, span, write_json
 from grpc_backoff.cli.view import plural
 from grpc_backoff.policy.presets import PRESETS
 from grpc_backoff.policy.retry import RetryPolicy
@@ -21,7 +22,7 @@ _COLUMNS = ("after failure", "wait", "smallest", "largest", "expected so far", "
 @click.command("schedule", short_help="Show the waits in a policy.")
 @click.argument("policy")
 @click.option("--attempts", type=click.IntRange(1, _MOST_WAITS), metavar="N", help="Show this many waits.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@JSON
 def schedule_command(policy: str, attempts: int | None, as_json: bool) -> None:
     """Show each wait in POLICY, its smallest and largest values, and the running total.
 

@@ -11,6 +11,9 @@ import click
 
 from grpc_backoff.cli.view import printable
 
+JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document; times are in seconds.")
+"""The option of every command that prints a table."""
+
 _WIDE = 200
 _SHORT, _LONG = 0.001, 1e6
 

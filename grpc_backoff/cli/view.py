@@ -1,13 +1,14 @@
 """Where a command's report goes: to plain lines, to JSON or to a terminal; and how it writes text, times and counts.
 
 A report states each fact as an event, for programs, and as text, for people. Each view shows one of the two. The view
-for terminals is in `live.py`, because it needs rich. `output.py` chooses one.
+for terminals is in `live.py`, because it needs rich.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import sys
 import unicodedata
 from collections.abc import Sequence
 from datetime import datetime
@@ -92,6 +93,17 @@ class JsonView(View):
 
     def line(self, text: str = "", style: str = "") -> None:
         """Do nothing, because only events are printed."""
+
+
+def open_view(*, as_json: bool) -> View:
+    """Return the view for standard output: JSON on request, live on a terminal, plain lines elsewhere."""
+    if as_json:
+        return JsonView()
+    if sys.stdout.isatty():
+        from grpc_backoff.cli.live import LiveView  # noqa: PLC0415 - rich takes a while to import
+
+        return LiveView()
+    return View()
 
 
 def printable(text: str) -> str:

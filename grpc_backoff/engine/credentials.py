@@ -9,7 +9,6 @@ Internal: programs import from `grpc_backoff`.
 from __future__ import annotations
 
 import logging
-import math
 import threading
 import time
 from abc import abstractmethod
@@ -199,7 +198,7 @@ class FileWatch:
             if not self._due:
                 self._thread = None
                 return None
-            return min(self._due.values(), default=math.inf)
+            return min(self._due.values())
 
     def _check(self, files: Files) -> None:
         try:

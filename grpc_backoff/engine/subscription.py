@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NoReturn
 
 import grpc
 
@@ -20,7 +20,7 @@ from grpc_backoff.base.record import NamedTuple, record
 from grpc_backoff.base.stepping import AbandonAttempt, ArmTimer, CancelTimer, Emit, Stepper
 from grpc_backoff.config.failed_call import FailedCall
 from grpc_backoff.decide.calls import subscription_machine as s
-from grpc_backoff.decide.calls.call_machine import CallHook, CancelRequested, ChannelClosing, HookDone, SeekAnother
+from grpc_backoff.decide.calls.call_machine import CallHook, CancelRequested, ChannelClosing, SeekAnother
 from grpc_backoff.decide.calls.server_hint import read_hint
 from grpc_backoff.decide.connections.core_texts import Link, Report, is_oversized, turned_away, was_cut
 from grpc_backoff.engine.call import account_for
@@ -52,6 +52,8 @@ class SubscriptionShell(Stepper[Any, s.Effect]):
 
     exhausted_error: ClassVar[Any]
     """The `RetriesExhaustedError` of this API."""
+    end_of_iteration: ClassVar[type[Exception]]
+    """What ends a loop over an iterator of this API."""
 
     def __init__(self, calls: CallEnvironment, method: Method, request: object, setup: SubscriptionSetup) -> None:
         """Check the arguments; nothing is sent yet."""
@@ -208,8 +210,18 @@ class SubscriptionShell(Stepper[Any, s.Effect]):
         exhausted.__cause__ = None if ended else error
         return exhausted
 
-    def _answer(self, metadata: Any) -> None:
-        self.feed(HookDone(metadata))
+    def _raise_end(self, finish: s.FinishSubscription) -> NoReturn:
+        """Raise what ended the subscription; an error only once, so that the iterator is at its end from then on."""
+        error, self._error = self._error, None
+        if finish.ending is s.SubscriptionEnding.CANCELLED:
+            raise self._cancelled()
+        if error is None or finish.ending is s.SubscriptionEnding.STOPPED:
+            raise self.end_of_iteration
+        raise error
+
+    @abstractmethod
+    def _cancelled(self) -> Any:
+        """Return the error of a cancelled call."""
 
     def _stop(self) -> None:
         self.feed(CancelRequested())

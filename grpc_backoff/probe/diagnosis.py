@@ -21,7 +21,7 @@ from grpc_backoff.probe.dial import ALPN
 from grpc_backoff.probe.looks import look_at_certificate, look_for_tls, look_in_plaintext
 from grpc_backoff.probe.reply import Answerer, Reply
 from grpc_backoff.probe.stages import NoSettings, NoTunnel, Security, WrongAlpn
-from grpc_backoff.probe.wire import describe
+from grpc_backoff.probe.wire import TLS_ALERT, TLS_HANDSHAKE, describe
 
 
 class Diagnosis(NamedTuple):
@@ -74,8 +74,8 @@ async def _diagnose(error: ConnectError, tried: Circumstances) -> Diagnosis:
         meaning, advice = _tcp(cause, unix=tried.unix)
         return Diagnosis(meaning, f"{advice} This is the address of the HTTP proxy." if tried.proxied else advice)
     if error.failure.stage is Stage.TLS:
-        return await _tls(cause, tried, tried.address)
-    return await _settings(cause, tried, tried.address)
+        return await _tls(cause, tried)
+    return await _settings(cause, tried)
 
 
 def diagnose_settings(settings: Mapping[str, int]) -> Diagnosis | None:
@@ -281,9 +281,9 @@ _ALERTS = (
 """The meaning of each TLS alert; OpenSSL's names for alerts have various prefixes."""
 
 
-async def _tls(cause: BaseException | None, tried: Circumstances, address: Address | None) -> Diagnosis:
+async def _tls(cause: BaseException | None, tried: Circumstances) -> Diagnosis:
     if isinstance(cause, ssl.SSLCertVerificationError):
-        return _certificate(cause.verify_code, await look_at_certificate(address, tried.server_name))
+        return _certificate(cause.verify_code, await look_at_certificate(tried.address, tried.server_name))
     # Without a name for the reason, Python has OpenSSL's text of it.
     reason = getattr(cause, "reason", None) or str(cause).upper().replace(" ", "_")
     found = next((diagnosis for word, diagnosis in _ALERTS if word in reason), None)
@@ -293,12 +293,12 @@ async def _tls(cause: BaseException | None, tried: Circumstances, address: Addre
         return found
     # Apache answers with a protocol that was not offered, which ends the handshake like an error of TLS.
     hangs = isinstance(cause, TimeoutError)
-    seen = None if hangs else await look_for_tls(address, tried.server_name)
+    seen = None if hangs else await look_for_tls(tried.address, tried.server_name)
     if seen is not None and seen.alpn not in (None, ALPN):
         return Diagnosis(f"This is a TLS port that speaks only {seen.alpn}.", _HTTP2_BEHIND_TLS)
     if found is not None or isinstance(cause, WrongAlpn):
         return _NO_ALPN
-    return await _no_tls(cause, tried, address)
+    return await _no_tls(cause, tried)
 
 
 def _certificate(code: int, seen: Security | None) -> Diagnosis:
@@ -327,14 +327,14 @@ def _on(moment: datetime | None) -> str:
     return f" on {moment:%Y-%m-%d %H:%M} UTC" if moment else ""
 
 
-async def _no_tls(cause: BaseException | None, tried: Circumstances, address: Address | None) -> Diagnosis:
+async def _no_tls(cause: BaseException | None, tried: Circumstances) -> Diagnosis:
     """Explain a server that does not complete a TLS handshake."""
-    seen = await look_in_plaintext(address)
+    seen = await look_in_plaintext(tried.address)
     if seen.settings:
         return Diagnosis("This is a plaintext port: it speaks HTTP/2 without TLS.", _IN_PLAINTEXT)
     if seen.head.startswith(b"HTTP/"):
         return Diagnosis("This is a plaintext port of an HTTP/1 server.", _ANOTHER_PORT)
-    if seen.head and not seen.head.startswith(_TLS_ALERT):
+    if seen.head and not seen.head.startswith(TLS_ALERT):
         return Diagnosis(f"This is not a TLS port: in plaintext, {describe(seen.head)}.", _ANOTHER_PORT)
     if isinstance(cause, TimeoutError):
         return Diagnosis(
@@ -346,30 +346,28 @@ async def _no_tls(cause: BaseException | None, tried: Circumstances, address: Ad
 
 # SETTINGS.
 
-_TLS_ALERT, _TLS_HANDSHAKE = b"\x15\x03", b"\x16\x03"
 
-
-async def _settings(cause: BaseException | None, tried: Circumstances, address: Address | None) -> Diagnosis:
+async def _settings(cause: BaseException | None, tried: Circumstances) -> Diagnosis:
     found = cause if isinstance(cause, NoSettings) else NoSettings(b"", cause)
     if tried.tls:
-        return await _settings_behind_tls(found, tried, address)
-    seen = await look_for_tls(address, tried.server_name)
+        return await _settings_behind_tls(found, tried)
+    seen = await look_for_tls(tried.address, tried.server_name)
     if seen is not None:
         wrong = "" if seen.alpn == ALPN else f" It negotiates {seen.alpn or 'no ALPN'}, but gRPC needs {ALPN}."
         return Diagnosis(f"This is a TLS port: a TLS handshake succeeds ({seen.version}).{wrong}", _WITH_TLS)
-    if found.head.startswith((_TLS_ALERT, _TLS_HANDSHAKE)):
+    if found.head.startswith((TLS_ALERT, TLS_HANDSHAKE)):
         return Diagnosis("This is a TLS port: it answers in TLS.", _WITH_TLS)
     return _no_settings(found)
 
 
-async def _settings_behind_tls(found: NoSettings, tried: Circumstances, address: Address | None) -> Diagnosis:
+async def _settings_behind_tls(found: NoSettings, tried: Circumstances) -> Diagnosis:
     if found.head or isinstance(found.error, TimeoutError):
         return _no_settings(found)
     hangs_up = "The server hangs up right after the TLS handshake"
     if tried.shows_certificate:
         return Diagnosis(f"{hangs_up}. It may have rejected the client certificate.", f"{_SHOW_ANOTHER} {_PROXY}")
     older = ssl.TLSVersion.TLSv1_2
-    if address is not None and await look_for_tls(address, tried.server_name, newest=older) is None:
+    if tried.address is not None and await look_for_tls(tried.address, tried.server_name, newest=older) is None:
         # In TLS 1.3, the handshake completes on this side before the server notices that a certificate is missing. In
         # TLS 1.2, it does not.
         return Diagnosis(f"{hangs_up}, like one that requires a client certificate.", f"{_SHOW_ONE} {_PROXY}")

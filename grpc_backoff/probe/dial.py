@@ -185,11 +185,10 @@ async def tunnel(sock: socket.socket, target: Target, credentials: str) -> str:
             if not byte:
                 break
             head += byte
-    except OSError as error:
+    except BaseException as error:
         sock.close()
-        raise ConnectError(Failure(Stage.TCP, f"the HTTP proxy broke off: {in_words(error)}")) from error
-    except BaseException:
-        sock.close()
+        if isinstance(error, OSError):
+            raise ConnectError(Failure(Stage.TCP, f"the HTTP proxy broke off: {in_words(error)}")) from error
         raise
     answer = head.partition(b"\r\n")[0].decode(errors="replace")
     found = re.fullmatch(r"HTTP/1\.[01] ([1-5][0-9][0-9])(?: .*)?", answer)

@@ -2,8 +2,7 @@
 
 The connector opens no streams, so its connections carry no RPCs, except the one call of a probe. It shows how far an
 attempt gets, how long each stage takes and what the server sends, and it can hold a connection that counts as
-established. `dial.py` implements the
-stages below HTTP/2, and `wire.py` interprets HTTP/2's bytes.
+established. `dial.py` implements the stages below HTTP/2, and `wire.py` interprets HTTP/2's bytes.
 """
 
 from __future__ import annotations
@@ -74,9 +73,7 @@ class Http2Connection(asyncio.BufferedProtocol):
         self.security: Security | None = None
         self._writable = True
         self._error: Exception | None = None
-        self._decided: asyncio.Future[None] = (
-            self._loop.create_future()
-        )  # done when SETTINGS arrive or can no longer arrive
+        self._decided: asyncio.Future[None] = self._loop.create_future()  # SETTINGS arrived, or no longer can
         self._ended: asyncio.Future[Loss] = self._loop.create_future()
         self._lingering: asyncio.TimerHandle | None = None
         self.closed: asyncio.Future[None] = self._loop.create_future()
@@ -395,9 +392,7 @@ def _whole(errors: Sequence[ConnectError]) -> ConnectError:
 
 
 def _ending(error: Exception | None) -> str:
-    if isinstance(
-        error, ConnectionResetError | BrokenPipeError
-    ):  # BrokenPipeError if we wrote before reading the reset
+    if isinstance(error, ConnectionResetError | BrokenPipeError):  # the latter if we wrote before reading the reset
         return "the server reset the connection"
     return "the server closed the connection" if error is None else f"the connection broke: {in_words(error)}"
 

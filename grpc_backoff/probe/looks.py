@@ -82,13 +82,7 @@ def _taking_any_certificate() -> ssl.SSLContext:
     return tls
 
 
-@dataclass(frozen=True, slots=True)
-class _Handshake:
-    security: Security
-    certificate: bytes
-
-
-async def _shake_hands(address: Address | None, server_name: str, tls: ssl.SSLContext) -> _Handshake | None:
+async def _shake_hands(address: Address | None, server_name: str, tls: ssl.SSLContext) -> _Keeper | None:
     """Make a TLS handshake and close the connection; return None if the handshake fails."""
     if address is None:
         return None
@@ -97,22 +91,21 @@ async def _shake_hands(address: Address | None, server_name: str, tls: ssl.SSLCo
             dialled = await reach([address])
             keeper = await secure(dialled.sock, tls, server_name, _Keeper)
             await keeper.closed.wait()
-        return keeper.found
+        return keeper
     return None
 
 
 class _Keeper(asyncio.Protocol):
-    """Records what a handshake negotiated and hangs up."""
+    """Records what a handshake negotiated, and the server's certificate, in DER; then it hangs up."""
 
     def __init__(self) -> None:
-        self.found: _Handshake | None = None
+        self.security: Security | None = None
+        self.certificate = b""
         self.closed = asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        security = security_of(transport)
-        if security is not None:
-            shown = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
-            self.found = _Handshake(security, shown or b"")
+        self.security = security_of(transport)
+        self.certificate = transport.get_extra_info("ssl_object").getpeercert(binary_form=True) or b""
         transport.close()
 
     def connection_lost(self, _exc: Exception | None) -> None:

@@ -18,7 +18,7 @@ from grpc_backoff.decide.connections.events import Failure
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
-    """A server's certificate: its names, its issuer and its period of validity. A time is None if it is malformed."""
+    """A server's certificate: its names, its issuer and its period of validity, in UTC; None if a time is malformed."""
 
     subject: str
     issuer: str
@@ -113,8 +113,4 @@ class NoTunnel(Exception):  # noqa: N818
 
 
 class WrongAlpn(Exception):  # noqa: N818
-    """The cause of a `ConnectError` at the stage tls: the handshake negotiated `selected`, or nothing."""
-
-    def __init__(self, selected: str | None) -> None:
-        super().__init__(selected)
-        self.selected = selected
+    """The cause of a `ConnectError` at the stage tls: TLS negotiated another protocol than HTTP/2, or none."""

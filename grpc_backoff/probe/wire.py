@@ -34,6 +34,9 @@ try:
 except ImportError as error:
     raise MissingExtra("probe", "connect --probe") from error
 
+TLS_ALERT, TLS_HANDSHAKE = b"\x15\x03", b"\x16\x03"
+"""How records of TLS begin; 3 is the version of TLS, and of SSL 3 before it."""
+
 _FRAME_HEADER = 9
 _SETTING = 6
 _DEFAULT_FRAME_SIZE = 16384
@@ -181,7 +184,7 @@ def describe(head: bytes) -> str:
     if head.startswith(b"HTTP/"):
         line = head.partition(b"\n")[0].decode("ascii", "backslashreplace").rstrip("\r")
         return f"it answered in HTTP/1: {line!r}"
-    if head.startswith((b"\x15\x03", b"\x16\x03")):  # alert, handshake; 3 is the version of TLS and of SSL 3 before it
+    if head.startswith((TLS_ALERT, TLS_HANDSHAKE)):
         return "it answered in TLS"
     if len(head) < _FRAME_HEADER:
         return f"it sent only {_text(head)}"

@@ -1,6 +1,6 @@
 """Subscriptions of the synchronous API: the threaded shell of `subscription_machine`.
 
-One thread reads at a time. Any thread may close the subscription, and the thread that waits then gets the end.
+One thread reads at a time. Any thread may close the subscription, and the thread that waits then gets CANCELLED.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import grpc
 
-from grpc_backoff.base.record import NamedTuple, record
 from grpc_backoff.decide.calls import subscription_machine as s
-from grpc_backoff.decide.calls.call_machine import CallHook, ChannelClosing
+from grpc_backoff.decide.calls.call_machine import CallHook, ChannelClosing, HookDone
 from grpc_backoff.engine.method import Arguments
 from grpc_backoff.engine.subscription import SubscriptionSetup, SubscriptionShell, checked
 from grpc_backoff.grpcio.sync_private import CLOSED_DETAILS, FORKED_DETAILS, InactiveRpcError, call_state
@@ -27,25 +26,6 @@ if TYPE_CHECKING:
     from grpc_backoff.sync.calls import Calls
 
 
-@record
-class _CleanEnd(NamedTuple):
-    """The status of a stream that ended without an error."""
-
-    call: Any
-
-    def code(self) -> grpc.StatusCode:
-        return grpc.StatusCode.OK
-
-    def details(self) -> str:
-        return ""
-
-    def initial_metadata(self) -> Any:
-        return self.call.initial_metadata()
-
-    def trailing_metadata(self) -> Any:
-        return self.call.trailing_metadata()
-
-
 class Subscription(SubscriptionShell):
     """An iterator over the messages of a stream that is opened again whenever it ends (SB-1).
 
@@ -54,6 +34,7 @@ class Subscription(SubscriptionShell):
 
     _calls: Calls
     exhausted_error = RetriesExhaustedError
+    end_of_iteration = StopIteration
     _closed_details = CLOSED_DETAILS
 
     def __init__(self, *arguments: Any) -> None:
@@ -102,7 +83,7 @@ class Subscription(SubscriptionShell):
                     opened.cancel()
         elif isinstance(todo, CallHook):
             failed, began = self._failed_call(todo), self._state.opened
-            self._answer(self._calls.hooks.ask(todo.hook, failed, began, self._context))
+            self.feed(HookDone(self._calls.hooks.ask(todo.hook, failed, began, self._context)))
         elif call is not None:
             self._read(call)
         else:
@@ -112,7 +93,8 @@ class Subscription(SubscriptionShell):
         try:
             message = next(call)
         except StopIteration:
-            self._over(_CleanEnd(call))
+            metadata = call.initial_metadata(), call.trailing_metadata()
+            self._over(InactiveRpcError(call_state(grpc.StatusCode.OK, "", *metadata)))
         except grpc.RpcError as error:
             if self._ending is None:  # otherwise, it is its cancellation
                 self._over(error)
@@ -130,13 +112,8 @@ class Subscription(SubscriptionShell):
             self._wake = None
         self.feed(s.Woken())
 
-    def _raise_end(self, end: s.FinishSubscription) -> None:
-        error, self._error = self._error, None
-        if end.ending is s.SubscriptionEnding.CANCELLED:
-            raise InactiveRpcError(call_state(grpc.StatusCode.CANCELLED, self._closed_details, (), ()))
-        if error is None or end.ending is s.SubscriptionEnding.STOPPED:
-            raise StopIteration
-        raise error
+    def _cancelled(self) -> Any:
+        return InactiveRpcError(call_state(grpc.StatusCode.CANCELLED, self._closed_details, (), ()))
 
     def _metadata(self, pairs: tuple[object, ...] | None) -> object:
         return pairs
@@ -166,7 +143,7 @@ class Subscription(SubscriptionShell):
         self.feed(ChannelClosing())
 
     def close(self) -> None:
-        """Cancel the stream and end the subscription. Thread-safe."""
+        """Cancel the stream and end the subscription; a wait for the next message raises CANCELLED. Thread-safe."""
         self._stop()
 
     cancel = close
@@ -210,16 +187,16 @@ def subscribe(
             are a stream too, `request` is the only one.
         request: the first request.
         resume: returns the next request, given the last message that was read and the request of its stream; called
-            only after a stream that delivered any. None sends the same request again.
+            only after a stream that delivered a message. None sends the same request again.
         policy: the waits between streams, and the codes after which the stream is opened again: a policy, a policy
             name, or a policy string. The limits of a preset do not apply; others count from the last message (SB-4).
         ends: what a stream's end without an error means: `resume` opens it again, `stop` ends the iteration.
         gaps: whether the iterator also yields a `Gap` before the first message that follows one.
-        timeout: the deadline of each stream, in seconds; by default the policy's `timeout`.
-        metadata: as in grpc, for each stream; so are `credentials` and `compression`.
-        credentials: the call's credentials.
+        timeout: the time limit of each stream, in seconds; by default the policy's `timeout`.
+        metadata: the metadata of each stream's call, as in grpc.
+        credentials: the credentials of each stream's call, as in grpc.
         wait_for_ready: whether a stream waits while there is no connection, instead of failing (CH-3).
-        compression: the compression of requests.
+        compression: the compression of each stream's request, as in grpc.
         call_id: identifies the subscription in events, log lines and hooks; generated if None.
 
     Raises:

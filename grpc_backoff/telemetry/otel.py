@@ -157,9 +157,7 @@ class _Connections:
                 self._liveness.add(1, labels | {ANSWERED: str(isinstance(event, LivenessAnswered)).lower()})
             case NameResolution():
                 self._resolutions.add(1, labels | {RESOLVED: str(event.failure is None).lower()})
-            case SlotClosed() if event.lived is not None:
-                self._disconnections.add(1, labels | {DISCONNECT_ERROR: SHUTDOWN})
-            case events.Closed() if event.lived is not None:
+            case SlotClosed() | events.Closed() if event.lived is not None:
                 self._disconnections.add(1, labels | {DISCONNECT_ERROR: SHUTDOWN})
 
 

@@ -11,6 +11,8 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
 
+from grpc_backoff.telemetry.trace import OPENTELEMETRY
+
 if TYPE_CHECKING:
     from grpc_backoff.decide.calls.events import CallEvent
 
@@ -20,7 +22,7 @@ _OK = "OK"
 
 def spans_of(method: str) -> CallSpans | None:
     """Return the spans of a call that is about to be made; None if the current span is not being recorded."""
-    trace = sys.modules.get("opentelemetry.trace")
+    trace = sys.modules.get(OPENTELEMETRY)
     if trace is None:
         return None
     with contextlib.suppress(Exception):

@@ -36,9 +36,10 @@ class Hangs:
 
 @dataclass(slots=True)
 class Attempt:
-    """One attempt, as the connector saw it: it started at `at` and had a time limit of `limit`, both in seconds.
+    """One attempt, as the connector saw it.
 
-    `outcome` is None while the attempt runs, and then "connected", "failed" or, if it was abandoned, "cancelled".
+    It started at `at`, in seconds on the script's clock, and had a time limit of `limit` seconds. `outcome` is None
+    while the attempt runs, and then "connected", "failed" or, if it was abandoned, "cancelled".
     """
 
     at: float
@@ -51,7 +52,8 @@ class ScriptedConnection:
 
     Attributes:
         retired: whether `retire` was called.
-        used: the value that `last_used` returns, which the test may set; a scripted channel sets it when a call ends.
+        used: when a call last used the connection, in seconds on the script's clock; minus infinity if none has. A
+            scripted channel sets it when a call ends, and so may the test.
     """
 
     def __init__(self) -> None:
@@ -81,7 +83,7 @@ class ScriptedConnection:
         return not self._end.done()
 
     def last_used(self) -> float:
-        """Return `used`, which the test may set, in seconds on the script's clock."""
+        """Return `used`."""
         return self.used
 
     def loss(self) -> Loss | None:
@@ -110,7 +112,7 @@ class ScriptedConnector:
         connections: every connection made so far.
         clock: the clock that times the outcomes.
         closed: whether `close` was called.
-        known: the value that `decided` returns.
+        known: the value that `decided` returns, which the test may set.
     """
 
     def __init__(self, clock: FakeClock, script: Iterable[Succeeds | Fails | Hangs]) -> None:
@@ -137,7 +139,7 @@ class ScriptedConnector:
             raise
 
     def decided(self) -> bool:
-        """Return `known`, which the test may set."""
+        """Return `known`."""
         return self.known
 
     async def close(self, grace: float | None) -> None:  # noqa: ARG002 - required by the protocol

@@ -159,7 +159,7 @@ def slow_settings(delay: float) -> Behaviour:
 
 async def _relay(visit: Visit, delay: float) -> None:
     if visit.upstream is None:
-        raise RuntimeError("upstream=None: expected the address of a server, because this front is healthy")
+        raise RuntimeError("upstream=None: expected the host and port of a server, to which this behaviour forwards")
     try:
         reader, writer = await asyncio.open_connection(*visit.upstream)
     except OSError:

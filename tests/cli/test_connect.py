@@ -15,7 +15,7 @@ import trustme
 from grpc_backoff import aio
 from grpc_backoff.cli.attempts import ChannelReport
 from grpc_backoff.cli.connect import follow
-from grpc_backoff.cli.output import open_view
+from grpc_backoff.cli.view import open_view
 from grpc_backoff.testing.front import FlakyFront, http1_answer, settings_then_close, silent
 from tests.cli.running import LIMIT, check_refused, connect, finished, invoke, line_with, on_terminal, running
 from tests.echo import serving

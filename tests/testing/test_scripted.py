@@ -8,6 +8,9 @@ import socket
 
 import grpc
 import pytest
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.events import RequestReceived
 
 from grpc_backoff import AttemptFailed, AttemptStarted, Connected, OptionError
 from grpc_backoff.aio import NoConnectionError
@@ -173,6 +176,34 @@ async def test_nothing_behind_the_script():
         assert await asyncio.wait_for(call.code(), LIMIT) is grpc.StatusCode.UNAVAILABLE
     await asyncio.sleep(0.05)
     assert [task for task in asyncio.all_tasks() if "grpc_backoff" in repr(task)] == []
+
+
+async def test_authority_of_an_ipv6_address():
+    """The server hears the address that the target names, in brackets, as from a plain channel."""
+    heard = asyncio.get_running_loop().create_future()
+
+    async def serve(reader, writer):
+        connection = H2Connection(H2Configuration(client_side=False))
+        connection.initiate_connection()
+        while not heard.done():
+            writer.write(connection.data_to_send())
+            for event in connection.receive_data(await reader.read(1 << 16)):
+                if isinstance(event, RequestReceived):
+                    heard.set_result(dict(event.headers)[b":authority"].decode())
+        writer.close()
+
+    clock = FakeClock()
+    try:
+        server = await asyncio.start_server(serve, "::1", 0)
+    except OSError:
+        pytest.skip("no IPv6 here")
+    async with server:
+        target = f"[::1]:{server.sockets[0].getsockname()[1]}"
+        async with scripted_channel(ScriptedConnector(clock, [Succeeds()]), target) as channel:
+            call = EchoStub(channel).Unary(Message())
+            await clock.advance(1)
+            assert await asyncio.wait_for(heard, LIMIT) == target
+            call.cancel()
 
 
 async def test_targets_without_a_socket():
