@@ -34,7 +34,7 @@ def has_plugin() -> bool:
 
 def register_method(name: str) -> None:
     """Let the plugin count calls to this method under its name, as generated stubs do on each of grpcio's channels."""
-    plugin: Any = getattr(_observability, "_OBSERVABILITY_PLUGIN", None)
+    plugin: object = getattr(_observability, "_OBSERVABILITY_PLUGIN", None)
     if hasattr(plugin, "save_registered_method"):
         plugin.save_registered_method(name.encode())
 
@@ -56,4 +56,4 @@ class Status(NamedTuple):
     trailing_metadata: Any
     debug_error_string: str | None
     cancelled: bool = False
-    response: Any = None
+    response: object = None

@@ -442,7 +442,14 @@ class FutureCall(_SteppedCall):
             self._end_span("CANCELLED")  # does nothing if the span has ended
         self._due += callbacks
 
-    def _write(self, code: object, details: object, initial: object, trailing: object, debug: object) -> None:
+    def _write(
+        self,
+        code: grpc.StatusCode | None,
+        details: str | bytes | None,
+        initial: object,
+        trailing: object,
+        debug: str | bytes | None,
+    ) -> None:
         state = self.state
         if state.code is None:
             state.code, state.details, state.debug_error_string = code, details, debug
