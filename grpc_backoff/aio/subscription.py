@@ -20,6 +20,8 @@ from grpc_backoff.policy.retry import Retry
 
 if TYPE_CHECKING:
     from grpc_backoff.aio.calls import Calls
+    from grpc_backoff.decide.calls.call_machine import Metadata
+    from grpc_backoff.grpcio.shapes import GivenMetadata
 
 _DONE = s.SubscriptionPhase.DONE
 
@@ -98,7 +100,7 @@ class Subscription(SubscriptionShell):
             raise
         self._over(error)
 
-    def _hook_done(self, metadata: object) -> None:
+    def _hook_done(self, metadata: Metadata | None) -> None:
         self._answer(metadata)
         self._wake()
 
@@ -110,7 +112,7 @@ class Subscription(SubscriptionShell):
             raise StopAsyncIteration
         raise error
 
-    def _metadata(self, pairs: tuple[Any, ...] | None) -> object:
+    def _metadata(self, pairs: Metadata | None) -> grpc.aio.Metadata | None:
         return None if pairs is None else grpc.aio.Metadata(*pairs)
 
     def _arm(self, at: float) -> None:
@@ -160,7 +162,7 @@ def subscribe(
     ends: Literal["resume", "stop"] = "resume",
     gaps: bool = False,
     timeout: float | None = None,
-    metadata: object = None,
+    metadata: GivenMetadata | None = None,
     credentials: grpc.CallCredentials | None = None,
     wait_for_ready: bool = True,
     compression: grpc.Compression | None = None,

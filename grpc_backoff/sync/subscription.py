@@ -24,6 +24,8 @@ from grpc_backoff.sync.call_errors import RetriesExhaustedError
 from grpc_backoff.sync.multicallables import MultiCallable
 
 if TYPE_CHECKING:
+    from grpc_backoff.decide.calls.call_machine import Metadata
+    from grpc_backoff.grpcio.shapes import GivenMetadata
     from grpc_backoff.sync.calls import Calls
 
 
@@ -138,7 +140,7 @@ class Subscription(SubscriptionShell):
             raise StopIteration
         raise error
 
-    def _metadata(self, pairs: tuple[object, ...] | None) -> object:
+    def _metadata(self, pairs: Metadata | None) -> Metadata | None:
         return pairs
 
     def _drain(self) -> None:
@@ -191,7 +193,7 @@ def subscribe(
     ends: Literal["resume", "stop"] = "resume",
     gaps: bool = False,
     timeout: float | None = None,
-    metadata: object = None,
+    metadata: GivenMetadata | None = None,
     credentials: grpc.CallCredentials | None = None,
     wait_for_ready: bool = True,
     compression: grpc.Compression | None = None,
