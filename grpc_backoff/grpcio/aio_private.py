@@ -61,9 +61,10 @@ def state_check(channel: grpc.aio.Channel) -> Callable[[bool], int]:
     return _core_of(channel).check_connectivity_state
 
 
-def unavailable(details: str) -> Any:
+def unavailable(details: str) -> shapes.CoresStatus:
     """Return the status UNAVAILABLE with these details, as grpcio's calls keep it."""
-    return cygrpc.AioRpcStatus(grpc.StatusCode.UNAVAILABLE.value[0], details, (), None)
+    made: shapes.CoresStatus = cygrpc.AioRpcStatus(grpc.StatusCode.UNAVAILABLE.value[0], details, (), None)
+    return made
 
 
 def is_cancelled_here(call: object) -> bool:

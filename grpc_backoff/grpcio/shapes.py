@@ -5,6 +5,7 @@ Nothing imports this module at run time. It says what a new release of grpcio ha
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, MutableSequence, Sequence
 from threading import Condition
 from typing import Protocol
@@ -134,35 +135,36 @@ class ThreadedState(Protocol):
     response: object
 
 
-class BackgroundCall(Protocol):
+class BackgroundCall(grpc.RpcError):
     """A threaded call in the background: a future, or a stream of responses."""
 
     _call: ThreadedCoreCall
     _state: ThreadedState
     _response_deserializer: object
 
+    @abstractmethod
     def __next__(self) -> object:
         """Return the next response of a stream."""
         ...
 
+    @abstractmethod
     def add_callback(self, callback: Callable[[], object], /) -> bool:
         """Call `callback` when the call ends; return False, and do not, if it already has."""
         ...
 
+    @abstractmethod
     def cancel(self) -> object:
         """Cancel the call."""
         ...
 
+    @abstractmethod
     def done(self) -> bool:
         """Return whether the call has ended."""
         ...
 
+    @abstractmethod
     def initial_metadata(self) -> Pairs | None:
         """Wait for the initial metadata."""
-        ...
-
-    def trailing_metadata(self) -> Pairs | None:
-        """Wait for the trailing metadata."""
         ...
 
 

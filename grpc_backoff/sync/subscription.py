@@ -25,7 +25,7 @@ from grpc_backoff.sync.multicallables import MultiCallable
 
 if TYPE_CHECKING:
     from grpc_backoff.decide.calls.call_machine import Metadata
-    from grpc_backoff.grpcio.shapes import GivenMetadata
+    from grpc_backoff.grpcio.shapes import BackgroundCall, GivenMetadata
     from grpc_backoff.sync.calls import Calls
 
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 class _CleanEnd(NamedTuple):
     """The status of a stream that ended without an error."""
 
-    call: Any
+    call: BackgroundCall
 
     def code(self) -> grpc.StatusCode:
         return grpc.StatusCode.OK
@@ -41,10 +41,10 @@ class _CleanEnd(NamedTuple):
     def details(self) -> str:
         return ""
 
-    def initial_metadata(self) -> Any:
+    def initial_metadata(self) -> object:
         return self.call.initial_metadata()
 
-    def trailing_metadata(self) -> Any:
+    def trailing_metadata(self) -> object:
         return self.call.trailing_metadata()
 
 
@@ -94,7 +94,7 @@ class Subscription(SubscriptionShell):
         finally:
             self._reader.release()
 
-    def _go_on(self, todo: s.Open | CallHook | None, call: object) -> None:
+    def _go_on(self, todo: s.Open | CallHook | None, call: BackgroundCall | None) -> None:
         if isinstance(todo, s.Open):
             opened = self._open(todo)
             with self._changed:
@@ -110,7 +110,7 @@ class Subscription(SubscriptionShell):
         else:
             self._sleep()
 
-    def _read(self, call: Any) -> None:
+    def _read(self, call: BackgroundCall) -> None:
         try:
             message = next(call)
         except StopIteration:
