@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import grpc
 import grpc.aio
@@ -21,7 +21,8 @@ from grpc_backoff.policy.retry import Retry
 if TYPE_CHECKING:
     from grpc_backoff.aio.calls import Calls
     from grpc_backoff.decide.calls.call_machine import Metadata
-    from grpc_backoff.grpcio.shapes import GivenMetadata
+
+RequestT = TypeVar("RequestT")
 
 _DONE = s.SubscriptionPhase.DONE
 
@@ -155,14 +156,14 @@ class Subscription(SubscriptionShell):
 
 def subscribe(
     multicallable: object,
-    request: object,
+    request: RequestT,
     *,
-    resume: Callable[[Any, Any], object] | None = None,
+    resume: Callable[[Any, RequestT], RequestT] | None = None,
     policy: Retry = "background",
     ends: Literal["resume", "stop"] = "resume",
     gaps: bool = False,
     timeout: float | None = None,
-    metadata: GivenMetadata | None = None,
+    metadata: Iterable[tuple[str, str | bytes]] | None = None,
     credentials: grpc.CallCredentials | None = None,
     wait_for_ready: bool = True,
     compression: grpc.Compression | None = None,

@@ -6,9 +6,9 @@ One thread reads at a time. Any thread may close the subscription, and the threa
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import grpc
 
@@ -25,8 +25,10 @@ from grpc_backoff.sync.multicallables import MultiCallable
 
 if TYPE_CHECKING:
     from grpc_backoff.decide.calls.call_machine import Metadata
-    from grpc_backoff.grpcio.shapes import BackgroundCall, GivenMetadata
+    from grpc_backoff.grpcio.shapes import BackgroundCall
     from grpc_backoff.sync.calls import Calls
+
+RequestT = TypeVar("RequestT")
 
 
 @record
@@ -186,14 +188,14 @@ class Subscription(SubscriptionShell):
 
 def subscribe(
     multicallable: object,
-    request: object,
+    request: RequestT,
     *,
-    resume: Callable[[Any, Any], object] | None = None,
+    resume: Callable[[Any, RequestT], RequestT] | None = None,
     policy: Retry = "background",
     ends: Literal["resume", "stop"] = "resume",
     gaps: bool = False,
     timeout: float | None = None,
-    metadata: GivenMetadata | None = None,
+    metadata: Iterable[tuple[str, str | bytes]] | None = None,
     credentials: grpc.CallCredentials | None = None,
     wait_for_ready: bool = True,
     compression: grpc.Compression | None = None,
