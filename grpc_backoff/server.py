@@ -37,7 +37,7 @@ _UNREADY = 5.0
 _GRACE = 30.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
-_drains: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+_drains: WeakKeyDictionary[object, Any] = WeakKeyDictionary()
 """The drain of each server: a task or a thread. There is at most one, however often it is asked for."""
 _starting = threading.Lock()
 
@@ -130,7 +130,7 @@ def drain_on_signals(
         signal.signal(number, lambda *_: _told(server, health, unready, grace))
 
 
-def _told(server: Any, health: Servicer | None, unready: float, grace: float) -> None:
+def _told(server: grpc.Server | grpc.aio.Server, health: Servicer | None, unready: float, grace: float) -> None:
     """Handle a signal. Nothing here blocks, because a signal handler interrupts the main thread anywhere."""
     if isinstance(server, grpc.aio.Server):
         if server in _drains:

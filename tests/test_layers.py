@@ -20,6 +20,7 @@ WITHOUT = {
     "engine/call.py": "the part of a call of both APIs; test_call.py of each makes calls that fail in every way",
     "engine/environment.py": "what calls share; test_call.py of both APIs and test_budget.py make all kinds",
     "engine/channel.py": "the part of a channel of both APIs; test_channel.py and test_drop_in* of each use all of it",
+    "grpcio/shapes.py": "types alone, which nothing imports at run time; mypy checks them",
     "cli/attempts.py": "what it counts is what test_connect.py and test_view.py read in the output",
     "cli/commands.py": "the group alone; test_cli.py calls it",
     "cli/interrupt.py": "test_guard.py sends real signals, at every moment",

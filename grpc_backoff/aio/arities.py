@@ -24,7 +24,7 @@ _ALREADY_FINISHED = "RPC already finished."
 class UnaryResponse(Call):
     """A call whose only response is awaited."""
 
-    def __await__(self) -> Generator[Any, None, Any]:
+    def __await__(self) -> Generator[Any, None, object]:
         """Wait for the outcome, so that attempts that are repeated neither wake the caller nor raise errors."""
         try:
             while self._outcome is None:
@@ -44,7 +44,7 @@ class StreamResponse(Call):
     _responses: AsyncIterator[object] | None = None
     _reads = False
 
-    def __aiter__(self) -> AsyncIterator[Any]:
+    def __aiter__(self) -> AsyncIterator[object]:
         """Iterate over the responses."""
         if self._reads:
             raise grpc.aio.UsageError(_MIXED_STYLES)
@@ -70,7 +70,7 @@ class StreamResponse(Call):
                 self._cancelled_while(attempt)
                 raise
 
-    async def read(self) -> Any:
+    async def read(self) -> object:
         """Return the next response, or `grpc.aio.EOF`."""
         if not self.done():
             if self._responses is not None:
@@ -157,16 +157,16 @@ class _StreamRequest(Call):
             raise grpc.aio.UsageError(_MIXED_STYLES)
 
 
-class _UnaryUnaryCall(UnaryResponse, grpc.aio.UnaryUnaryCall[Any, Any]):
+class _UnaryUnaryCall(UnaryResponse, grpc.aio.UnaryUnaryCall[object, object]):
     pass
 
 
-class _UnaryStreamCall(StreamResponse, grpc.aio.UnaryStreamCall[Any, Any]):
+class _UnaryStreamCall(StreamResponse, grpc.aio.UnaryStreamCall[object, object]):
     pass
 
 
-class _StreamUnaryCall(_StreamRequest, grpc.aio.StreamUnaryCall[Any, Any]):
-    def __await__(self) -> Generator[Any, None, Any]:
+class _StreamUnaryCall(_StreamRequest, grpc.aio.StreamUnaryCall[object, object]):
+    def __await__(self) -> Generator[Any, None, object]:
         """Wait for the response on each attempt, which may have to be read to find its end (`StreamAttempt`)."""
         while True:
             attempt: Any = yield from self.running_or_cancel().__await__()
@@ -180,7 +180,7 @@ class _StreamUnaryCall(_StreamRequest, grpc.aio.StreamUnaryCall[Any, Any]):
                 raise
 
 
-class _StreamStreamCall(_StreamRequest, StreamResponse, grpc.aio.StreamStreamCall[Any, Any]):
+class _StreamStreamCall(_StreamRequest, StreamResponse, grpc.aio.StreamStreamCall[object, object]):
     pass
 
 

@@ -89,7 +89,7 @@ class Call(CallShell, grpc.aio.Call):
         self._arguments: Arguments | None = setup.arguments
         self._awaiting: list[asyncio.Future[None]] = []
         self._endings: list[asyncio.Future[None]] = []
-        self._callbacks: list[Callable[[object], None]] = []
+        self._callbacks: list[Callable[[Call], None]] = []
         self._stepping = True
         try:
             self._begin(self._first, in_context=True)
@@ -250,7 +250,7 @@ class Call(CallShell, grpc.aio.Call):
             else:
                 _notify(self, callback, self._calls.loop)
 
-    def _pass_on(self, call: Any, callback: Callable[[Any], None]) -> None:
+    def _pass_on(self, call: Any, callback: Callable[[Call], None]) -> None:
         call.add_done_callback(lambda _call: callback(self))
 
     # The caller's side.
@@ -458,7 +458,7 @@ class Call(CallShell, grpc.aio.Call):
         return f"<{type(self).__name__}, attempt {self._state.progress.attempt}: {self._attempt!r}>"
 
 
-def _notify(call: grpc.aio.Call, callback: Callable[[Any], None], loop: asyncio.AbstractEventLoop) -> None:
+def _notify(call: Call, callback: Callable[[Call], None], loop: asyncio.AbstractEventLoop) -> None:
     """Call a done callback; its exceptions are handled like those of asyncio's own callbacks."""
     try:
         callback(call)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, Self
+from collections.abc import Callable
+from typing import Self
 
 import grpc
 import grpc.aio
@@ -26,7 +27,7 @@ class CallError(grpc.aio.AioRpcError, call_errors.CallError):
         grpc.aio.AioRpcError.__init__(self, code, initial, trailing, details, debug_error_string)
 
     @abstractmethod
-    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+    def __reduce__(self) -> tuple[Callable[..., Self], tuple[object, ...]]:
         """Return the constructor's arguments, because grpc's own method fails for errors with additional fields."""
 
     def anew(self) -> Self:
@@ -36,7 +37,7 @@ class CallError(grpc.aio.AioRpcError, call_errors.CallError):
         keep the channel alive until the next garbage collection (CB-10).
         """
         kind, values = self.__reduce__()
-        error: Self = kind(*values)
+        error = kind(*values)
         error.__cause__ = self.__cause__
         return error
 

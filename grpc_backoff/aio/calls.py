@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextvars import Context
-from typing import Any
 
 from grpc_backoff.aio.hooks import Hooks
 from grpc_backoff.aio.listeners import Listeners
@@ -56,7 +55,7 @@ class Calls(CallEnvironment):
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def has(self, task: asyncio.Task[Any] | None) -> bool:
+    def has(self, task: asyncio.Task[object] | None) -> bool:
         """Return whether `closed` waits for this task."""
         return task in self._tasks or task in self.hooks.tasks
 

@@ -14,11 +14,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc.aio
 
 from grpc_backoff.grpcio.aio_private import is_stand_in, status_of, unavailable
+
+if TYPE_CHECKING:
+    from grpc_backoff.grpcio.shapes import AsyncioCoreCall, CoresStatus, Pairs
 
 
 class _FinishedCall:
@@ -26,14 +29,14 @@ class _FinishedCall:
 
     _channel = None  # grpcio up to 1.7x reads this of all tasks' calls when it closes a channel
 
-    def __init__(self, ended: Any) -> None:
+    def __init__(self, ended: AsyncioCoreCall) -> None:
         """Copy all data from a finished call."""
         self._status = ended._status  # noqa: SLF001 - see above
         self._initial_metadata = ended._initial_metadata  # noqa: SLF001
-        self._locally_cancelled: bool = ended.is_locally_cancelled()
-        self._cancelled: bool = ended.cancelled()
-        self._ok: bool = ended.is_ok()
-        left: float | None = ended.time_remaining()
+        self._locally_cancelled = ended.is_locally_cancelled()
+        self._cancelled = ended.cancelled()
+        self._ok = ended.is_ok()
+        left = ended.time_remaining()
         self._deadline = None if left is None else time.monotonic() + left
         self._text = repr(ended)
 
@@ -64,10 +67,10 @@ class _FinishedCall:
     def add_done_callback(self, callback: Callable[[], object]) -> None:
         callback()
 
-    async def status(self) -> Any:
+    async def status(self) -> CoresStatus:
         return self._status
 
-    async def initial_metadata(self) -> Any:
+    async def initial_metadata(self) -> Pairs | None:
         return self._initial_metadata
 
     async def receive_serialized_message(self) -> object:
@@ -83,11 +86,11 @@ class FailableCall:
 
     __slots__ = ("_core", "_failed")
 
-    def __init__(self, core: Any) -> None:
+    def __init__(self, core: AsyncioCoreCall) -> None:
         self._core = core
-        self._failed: Any = None
+        self._failed: CoresStatus | None = None
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         """Return what the core's call has."""
         return getattr(self._core, name)
 
@@ -96,10 +99,10 @@ class FailableCall:
         return repr(self._core) if self._failed is None else f"<call that failed: {self._failed.details()}>"
 
     @property
-    def _status(self) -> object:
+    def _status(self) -> CoresStatus:
         return self._failed or self._core._status  # noqa: SLF001 - see above
 
-    async def status(self) -> Any:
+    async def status(self) -> CoresStatus:
         """Wait for the end of the call; return its status."""
         status = await self._core.status()
         return self._failed or status

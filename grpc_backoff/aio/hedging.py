@@ -15,7 +15,7 @@ import grpc
 import grpc.aio
 
 from grpc_backoff.aio.arities import StreamResponse, UnaryResponse
-from grpc_backoff.aio.call import Call
+from grpc_backoff.aio.call import Call, Outcome
 from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.decide.calls import call_machine as m
 from grpc_backoff.decide.calls import hedging_machine as h
@@ -53,11 +53,11 @@ class _HedgedCall(Call):
         self._inputs.append(h.CopyBegun())
         self._follow(number, attempt)
 
-    def _follow(self, number: int, attempt: Any) -> None:
+    def _follow(self, number: int, attempt: grpc.aio.Call) -> None:
         """Report to the machine how this copy is answered."""
         attempt.add_done_callback(partial(self._copy_ended, number))
 
-    def _copy_ended(self, number: int, attempt: Any) -> None:
+    def _copy_ended(self, number: int, attempt: grpc.aio.Call) -> None:
         if self._losers is not None:
             self._losers.ended(number)
         if aio_private.core_call(attempt).is_ok():
@@ -78,7 +78,7 @@ class _HedgedCall(Call):
             self._inputs.append(h.CopyFailed(number, self._failure(error)))
             self._drain()
 
-    def _carry_out(self, effect: Any) -> None:
+    def _carry_out(self, effect: h.Effect) -> None:
         if not isinstance(effect, h.Choose):
             super()._carry_out(effect)
             return
@@ -91,7 +91,7 @@ class _HedgedCall(Call):
             self._losers = Losers(self._calls, copies)
             self._losers.leave(at)
 
-    def _settle(self, outcome: Any) -> None:
+    def _settle(self, outcome: Outcome) -> None:
         self._places = ()
         super()._settle(outcome)
 
@@ -100,19 +100,19 @@ class _HedgedCall(Call):
         super()._break_off(error)
 
 
-class _HedgedUnary(_HedgedCall, UnaryResponse, grpc.aio.UnaryUnaryCall[Any, Any]):
+class _HedgedUnary(_HedgedCall, UnaryResponse, grpc.aio.UnaryUnaryCall[object, object]):
     pass
 
 
-class _HedgedStream(_HedgedCall, StreamResponse, grpc.aio.UnaryStreamCall[Any, Any]):
+class _HedgedStream(_HedgedCall, StreamResponse, grpc.aio.UnaryStreamCall[object, object]):
     """A call whose copies each read their first message; the one that has it first is chosen.
 
     Done callbacks would be too early: they may run before the messages that came with the status have been read.
     """
 
-    _ahead: Any = grpc.aio.EOF
+    _ahead: object = grpc.aio.EOF
 
-    def _follow(self, number: int, attempt: Any) -> None:
+    def _follow(self, number: int, attempt: grpc.aio.Call) -> None:
         self._calls.spawn(self._read_first(number, attempt), self._context)
 
     async def _read_first(self, number: int, attempt: Any) -> None:
@@ -131,11 +131,11 @@ class _HedgedStream(_HedgedCall, StreamResponse, grpc.aio.UnaryStreamCall[Any, A
                 self._ahead = first
                 self._answered(number)
 
-    async def _iterate(self) -> AsyncIterator[Any]:
+    async def _iterate(self) -> AsyncIterator[object]:
         while (response := await self._next_response()) is not grpc.aio.EOF:
             yield response
 
-    async def _read(self, attempt: Any) -> Any:
+    async def _read(self, attempt: Any) -> object:
         response, self._ahead = self._ahead, grpc.aio.EOF
         if response is grpc.aio.EOF:
             response = await anext(aiter(attempt), grpc.aio.EOF)

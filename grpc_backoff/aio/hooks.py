@@ -8,7 +8,7 @@ import logging
 import math
 from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from grpc_backoff.config.hooks import Hook as HookFunction
 from grpc_backoff.config.hooks import RetryHooks, renewed_metadata
@@ -100,7 +100,7 @@ class Hooks:
         task.add_done_callback(self._ended)
         return task
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
+    def _ended(self, task: asyncio.Task[HookT]) -> None:
         self.tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None:
@@ -121,7 +121,7 @@ class Hooks:
         return self.tasks - {asyncio.current_task()}
 
 
-def _failed(task: asyncio.Task[Any]) -> bool:
+def _failed(task: asyncio.Task[HookT]) -> bool:
     return task.cancelled() or task.exception() is not None
 
 

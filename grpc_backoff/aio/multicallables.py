@@ -18,7 +18,7 @@ from asyncio import AbstractEventLoop, _get_running_loop  # the public function 
 from collections.abc import AsyncIterable, Callable, Container
 from contextvars import ContextVar
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import ref
 
 import grpc
@@ -39,6 +39,9 @@ from grpc_backoff.decide.calls.call_machine import Metadata
 from grpc_backoff.engine.call import CallSetup
 from grpc_backoff.engine.method import Arguments, MethodChannel, is_stream, replaced
 from grpc_backoff.grpcio.aio_private import READY_NUMBER, core_call, wake_writers
+
+if TYPE_CHECKING:
+    from grpc_backoff.grpcio.shapes import GivenMetadata
 
 _CREDENTIALS_NEED_TLS = "Call credentials are only valid on secure channels"
 
@@ -211,7 +214,7 @@ class MultiCallable(Sender):
 
     def _reject(self, request: object, arguments: Arguments) -> object:
         """Make a call that grpc rejects before it sends anything, so that the caller gets grpc's own error."""
-        method: Any = self._on_channel(channel_to_nowhere(self._channel._interceptor_channel.credentials))
+        method = self._on_channel(channel_to_nowhere(self._channel._interceptor_channel.credentials))
         # A stream waits for ready, because otherwise the lack of a connection could fail it first.
         return method(request, **arguments._replace(wait_for_ready=not self.takes_one_request)._asdict())
 
@@ -310,7 +313,7 @@ class _OneRequest(MultiCallable):
         request: object,
         *,
         timeout: float | None = None,
-        metadata: object = None,
+        metadata: GivenMetadata | None = None,
         credentials: grpc.CallCredentials | None = None,
         wait_for_ready: bool | None = None,
         compression: grpc.Compression | None = None,
@@ -331,7 +334,7 @@ class _OneRequest(MultiCallable):
             or core.check(False) != READY_NUMBER
         ):
             return self._make_call(request, Arguments(timeout, metadata, credentials, wait_for_ready, compression))
-        call: Any = self._direct(
+        call = self._direct(
             request,
             timeout=timeout,
             metadata=metadata,
@@ -352,7 +355,7 @@ class _RequestStream(MultiCallable):
         self,
         request_iterator: object = None,
         timeout: float | None = None,
-        metadata: object = None,
+        metadata: GivenMetadata | None = None,
         credentials: grpc.CallCredentials | None = None,
         wait_for_ready: bool | None = None,
         compression: grpc.Compression | None = None,

@@ -19,7 +19,7 @@ from grpc_backoff.decide.calls.replay import ReplayBuffer
 _LOG = logging.getLogger(__name__)
 _HALF_CLOSED = 'RPC is half closed after calling "done_writing".'
 
-Requests = AsyncIterable[Any] | Iterable[Any]
+Requests = AsyncIterable[object] | Iterable[object]
 
 
 class Replay:
@@ -29,7 +29,7 @@ class Replay:
         self,
         call: Call,
         calls: Calls,
-        serialize: Callable[[Any], bytes] | None,
+        serialize: Callable[[object], bytes] | None,
         requests: Requests | None,
     ) -> None:
         self._call = call

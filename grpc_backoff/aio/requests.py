@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator
-from typing import Any, Self
+from typing import Self
 
 import grpc.aio
 
 
-class EndingRequests(AsyncIterator[Any]):
+class EndingRequests(AsyncIterator[object]):
     """A caller's requests, up to the end of their call."""
 
     def __init__(self, requests: AsyncIterable[object]) -> None:
@@ -36,7 +36,7 @@ class EndingRequests(AsyncIterator[Any]):
         """Return the iterator itself."""
         return self
 
-    async def __anext__(self) -> Any:
+    async def __anext__(self) -> object:
         """Return the next request; raise StopAsyncIteration after the last one, or if the call has ended."""
         if self._over:
             raise StopAsyncIteration

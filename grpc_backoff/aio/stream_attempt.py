@@ -118,7 +118,7 @@ class StreamAttempt(grpc.aio.Call):
 
     # Responses.
 
-    def __await__(self) -> Generator[Any, None, Any]:
+    def __await__(self) -> Generator[Any, None, object]:
         """Wait for the response."""
         return self._response().__await__()
 
@@ -132,12 +132,12 @@ class StreamAttempt(grpc.aio.Call):
         await self._find_end()
         return response
 
-    async def __aiter__(self) -> AsyncIterator[Any]:
+    async def __aiter__(self) -> AsyncIterator[object]:
         """Iterate over the responses."""
         while (response := await self.read()) is not grpc.aio.EOF:
             yield response
 
-    async def read(self) -> Any:
+    async def read(self) -> object:
         """Return the next response, or `grpc.aio.EOF`."""
         async with self._reading:
             if self._ahead:

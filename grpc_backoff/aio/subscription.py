@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import grpc
 import grpc.aio
@@ -13,13 +13,16 @@ import grpc.aio
 from grpc_backoff.aio.call_errors import RetriesExhaustedError
 from grpc_backoff.aio.multicallables import MultiCallable
 from grpc_backoff.decide.calls import subscription_machine as s
-from grpc_backoff.decide.calls.call_machine import CallHook, HookDone
+from grpc_backoff.decide.calls.call_machine import CallHook
 from grpc_backoff.engine.method import Arguments
 from grpc_backoff.engine.subscription import SubscriptionSetup, SubscriptionShell, checked
 from grpc_backoff.policy.retry import Retry
 
 if TYPE_CHECKING:
     from grpc_backoff.aio.calls import Calls
+    from grpc_backoff.decide.calls.call_machine import Metadata
+
+RequestT = TypeVar("RequestT")
 
 _DONE = s.SubscriptionPhase.DONE
 
@@ -99,14 +102,14 @@ class Subscription(SubscriptionShell):
             raise
         self._over(error)
 
-    def _hook_done(self, metadata: Any) -> None:
-        self.feed(HookDone(metadata))
+    def _hook_done(self, metadata: Metadata | None) -> None:
+        self._answer(metadata)
         self._wake()
 
     def _cancelled(self) -> BaseException:
         return asyncio.CancelledError()
 
-    def _metadata(self, pairs: tuple[Any, ...] | None) -> object:
+    def _metadata(self, pairs: Metadata | None) -> grpc.aio.Metadata | None:
         return None if pairs is None else grpc.aio.Metadata(*pairs)
 
     def _arm(self, at: float) -> None:
@@ -149,14 +152,14 @@ class Subscription(SubscriptionShell):
 
 def subscribe(
     multicallable: object,
-    request: object,
+    request: RequestT,
     *,
-    resume: Callable[[Any, Any], object] | None = None,
+    resume: Callable[[Any, RequestT], RequestT] | None = None,
     policy: Retry = "background",
     ends: Literal["resume", "stop"] = "resume",
     gaps: bool = False,
     timeout: float | None = None,
-    metadata: object = None,
+    metadata: Iterable[tuple[str, str | bytes]] | None = None,
     credentials: grpc.CallCredentials | None = None,
     wait_for_ready: bool = True,
     compression: grpc.Compression | None = None,

@@ -21,19 +21,21 @@ from collections.abc import Callable
 from dataclasses import fields
 from operator import attrgetter
 from types import GenericAlias
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-RecordT = TypeVar("RecordT", bound=type[tuple[Any, ...]])
+RecordT = TypeVar("RecordT", bound=type[tuple[object, ...]])
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass  # noqa: PLC0414 - other modules import it from here
     from typing import NamedTuple as NamedTuple  # noqa: PLC0414
+
+    from _typeshed import DataclassInstance
 else:
 
     class _Fields(type):
         """Makes a named tuple of each class that is derived from `NamedTuple`."""
 
-        def __new__(cls, name: str, bases: tuple[type, ...], body: dict[str, Any]) -> type:
+        def __new__(cls, name: str, bases: tuple[type, ...], body: dict[str, object]) -> type:
             if not bases:
                 return super().__new__(cls, name, bases, body)
             names = body.pop("__annotations__", {})
@@ -69,11 +71,11 @@ def record(kind: RecordT) -> RecordT:
     return kind
 
 
-_places: dict[type[Any], dict[str, int]] = {}
+_places: dict[type, dict[str, int]] = {}
 """By class, the places of the fields."""
 
 
-def _replace(self: Any, /, **changes: Any) -> Any:
+def _replace(self: NamedTuple, /, **changes: object) -> NamedTuple:
     """Return a copy with these fields changed; the one of `namedtuple` takes twice as long, or more with many fields.
 
     Raises:
@@ -92,19 +94,19 @@ def _equal(self: tuple[object, ...], other: object) -> bool:
     return type(self) is type(other) and tuple.__eq__(self, other)
 
 
-def _unequal(self: tuple[Any, ...], other: object) -> bool:
+def _unequal(self: tuple[object, ...], other: object) -> bool:
     return not _equal(self, other)
 
 
-def _hash(self: tuple[Any, ...]) -> int:
+def _hash(self: tuple[object, ...]) -> int:
     return hash((type(self), *self))
 
 
-_readers: dict[type[Any], Callable[[Any], Any]] = {}
+_readers: dict[type, Callable[[object], object]] = {}
 """By class, a function that returns the fields that are compared."""
 
 
-def _compared(kind: type[Any]) -> Callable[[Any], Any]:
+def _compared(kind: type[DataclassInstance]) -> Callable[[object], object]:
     read = _readers.get(kind)
     if read is None:
         names = [part.name for part in fields(kind) if part.compare]
@@ -112,17 +114,17 @@ def _compared(kind: type[Any]) -> Callable[[Any], Any]:
     return read
 
 
-def _equal_fields(self: Any, other: Any) -> Any:
+def _equal_fields(self: DataclassInstance, other: object) -> object:
     if type(self) is not type(other):
         return NotImplemented
     read = _compared(type(self))
     return read(self) == read(other)
 
 
-def _hash_fields(self: Any) -> int:
+def _hash_fields(self: DataclassInstance) -> int:
     return hash(_compared(type(self))(self))
 
 
-def _show_fields(self: Any) -> str:
+def _show_fields(self: DataclassInstance) -> str:
     shown = [f"{part.name}={getattr(self, part.name)!r}" for part in fields(self) if part.repr]
     return f"{type(self).__qualname__}({', '.join(shown)})"

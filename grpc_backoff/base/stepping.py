@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from grpc_backoff.base.record import NamedTuple, record
 
@@ -43,6 +43,16 @@ class Emit(NamedTuple, Generic[EventT_co]):
     event: EventT_co
 
 
+if TYPE_CHECKING:
+
+    class Cancellable(Protocol):
+        """A timer, a call or a task."""
+
+        def cancel(self) -> object:
+            """End it; harmless if it has ended."""
+            ...
+
+
 class Stepper(ABC, Generic[InputT, EffectT]):
     """Steps a machine; subclasses hold its state and execute its effects.
 
@@ -54,8 +64,8 @@ class Stepper(ABC, Generic[InputT, EffectT]):
     """
 
     _stepping = False
-    _timer: Any = None
-    """The handle of the armed timer, with a method `cancel`; None if no timer is armed."""
+    _timer: Cancellable | None = None
+    """The armed timer; None if no timer is armed."""
 
     def __init__(self) -> None:
         """Start without inputs."""

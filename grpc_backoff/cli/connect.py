@@ -34,10 +34,13 @@ Trust = dict[str, bytes | None]
 # be replaced at once, because no RPCs are sent here.
 _EAGER = ("grpc_backoff.reconnect", "eager")
 
+Value = int | float | bool | str
+"""The value of a channel option."""
+
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 
 
-def read_option(_context: click.Context, _parameter: click.Parameter, values: Sequence[str]) -> list[tuple[str, Any]]:
+def read_option(_context: click.Context, _parameter: click.Parameter, values: Sequence[str]) -> list[tuple[str, Value]]:
     """Parse `KEY=VALUE` options; values that look like numbers or booleans are converted."""
     pairs = []
     for value in values:
@@ -48,7 +51,7 @@ def read_option(_context: click.Context, _parameter: click.Parameter, values: Se
     return pairs
 
 
-def _value(text: str) -> int | float | bool | str:
+def _value(text: str) -> Value:
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     if _INTEGER.fullmatch(text):
@@ -95,7 +98,7 @@ def connect(
     ca: str | None,
     cert: str | None,
     key: str | None,
-    options: list[tuple[str, Any]],
+    options: list[tuple[str, Value]],
     as_json: bool,
     attempts: int | None,
     timeout: float | None,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any
 
 from grpc_backoff.cli.view import Activity, Cells, View, duration, failure_fields
 from grpc_backoff.connection.connector import Loss
@@ -114,7 +113,7 @@ _STAGES = {
 def _read(record: StageRecord) -> tuple[dict[str, object], Sequence[str], str]:
     """Return what a stage found, as fields of an event and as lines of text, and what is waited for next."""
     connecting = "tcp: waiting for the server to accept the connection"
-    facts: dict[str, Any]
+    facts: dict[str, object]
     match record:
         case Resolved():
             addresses = [str(address) for address in record.addresses]

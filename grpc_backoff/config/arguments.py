@@ -15,7 +15,7 @@ Listener = Callable[[Any], object]
 def read_listeners(value: object) -> tuple[Listener, ...]:
     """Return a channel's listeners as a tuple; OptionError if one of them is not a function."""
     try:
-        listeners: tuple[Any, ...] = tuple(value)  # type: ignore[arg-type]
+        listeners: tuple[Listener, ...] = tuple(value)  # type: ignore[arg-type]
     except TypeError as error:
         raise OptionError("listeners", value, "a list of functions") from error
     for index, listener in enumerate(listeners):

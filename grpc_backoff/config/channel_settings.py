@@ -99,7 +99,7 @@ class ChannelSetup(NamedTuple):
     policy_values: Mapping[str, Effective]
     call_policies: CallPolicies
     core_options: Pairs
-    derived: dict[Any, Any]
+    derived: dict[object, Any]
     remarks: tuple[str, ...]
     listeners: tuple[Listener, ...] = ()
     rng: Random | None = None

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from grpc_backoff.decide.connections.dial_times import CORE_LIMIT_SLACK, core_backoff
 from grpc_backoff.policy.connect import ConnectPolicy
@@ -21,9 +20,9 @@ _XDS = ("xds:", "google-c2p:")
 _SPREADING = {"round_robin", "weighted_round_robin", "ring_hash_experimental", "weighted_target_experimental"}
 
 
-def first_values(options: Iterable[tuple[str | bytes, object]]) -> dict[str, Any]:
+def first_values(options: Iterable[tuple[str | bytes, object]]) -> dict[str, object]:
     """Return the value that applies to each key: the one in its first pair."""
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     for key, value in options:
         values.setdefault(key_text(key), value)
     return values

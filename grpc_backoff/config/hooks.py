@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _KEY = r"(?a)[0-9a-z_.-]+"
 
 
-Hook: TypeAlias = "Callable[[FailedCall], Any]"
+Hook: TypeAlias = "Callable[[FailedCall], object]"
 """A function or a coroutine function. Its exceptions are logged and do not change the call's error."""
 
 

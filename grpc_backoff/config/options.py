@@ -15,7 +15,7 @@ import os
 import re
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from grpc_backoff.base.base_errors import OptionError, near_miss, unknown
 from grpc_backoff.base.record import NamedTuple, record
@@ -131,7 +131,7 @@ def _file(config: object, options: dict[str, object]) -> Config | None:
     return find_config(config, CONFIG, options)
 
 
-def _sort(options: Iterable[Any]) -> tuple[dict[str, object], Pairs, tuple[str, ...]]:
+def _sort(options: Iterable[tuple[str | bytes, object]]) -> tuple[dict[str, object], Pairs, tuple[str, ...]]:
     """Separate this library's options from grpcio's; return both, and remarks."""
     ours: list[tuple[str, object]] = []
     remarks: dict[str, None] = {}

@@ -9,9 +9,8 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.base.record import NamedTuple, record
@@ -92,7 +91,7 @@ def read_balancing(core: Pairs) -> tuple[bool, str | None]:
     return round_robin, name
 
 
-def read_place(target: str, policy: PoolPolicy, core: Sequence[tuple[Any, Any]]) -> Place:
+def read_place(target: str, policy: PoolPolicy, core: Iterable[tuple[str | bytes, object]]) -> Place:
     """Return what the slots of a channel to this target dial; what only the core can resolve, the core dials whole."""
     named = first_values(core)
     if resolver_configures(target, named):
@@ -125,13 +124,13 @@ def endpoint_target(endpoint: str) -> str:
     return f"{scheme}:{endpoint.replace('%', '%25')}"
 
 
-def endpoint_options(core: Iterable[tuple[Any, Any]], authority: str) -> Pairs:
+def endpoint_options(core: Iterable[tuple[str | bytes, object]], authority: str) -> Pairs:
     """Return the core's options for one endpoint, from the channel's options and the name of its target."""
     kept = [(key, _without(key_text(key), value, *_CONFIG_POLICIES)) for key, value in core if key_text(key) != _POLICY]
     return (DIRECT, *kept, *(((_AUTHORITY, authority),) if authority else ()))
 
 
-def unwatched(core: Iterable[tuple[Any, Any]]) -> Pairs:
+def unwatched(core: Iterable[tuple[str | bytes, object]]) -> Pairs:
     """Return the core's options without health checks: the core would watch, too, and be READY only if all is well."""
     return tuple((key, _without(key_text(key), value, _HEALTH)) for key, value in core)
 

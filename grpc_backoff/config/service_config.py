@@ -155,7 +155,7 @@ def _read_hedging(entry: Mapping[str, object]) -> HedgingPolicy | None:
 
 
 def _without_retries(
-    options: Pairs, parsed: dict[str, Any], entries: Sequence[dict[str, Any]], *, retried: bool
+    options: Pairs, parsed: dict[str, object], entries: Sequence[dict[str, object]], *, retried: bool
 ) -> Pairs:
     import json  # noqa: PLC0415 - most channels have no service config
 
@@ -176,7 +176,7 @@ class Conversion(NamedTuple):
         misfits: what the `retryPolicy` cannot express, one sentence for each part of the policy.
     """
 
-    retry_policy: dict[str, Any] | None
+    retry_policy: dict[str, object] | None
     misfits: tuple[str, ...]
 
 
@@ -309,7 +309,7 @@ def read_json(text: object) -> Any:
         return None
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, object]:
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     read = dict(pairs)
     if len(read) < len(pairs):
         raise ValueError("a duplicate key")

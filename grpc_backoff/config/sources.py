@@ -57,7 +57,7 @@ class Effective(NamedTuple):
     """One effective value, and where it came from."""
 
     part: str
-    value: Any
+    value: object
     origin: str
 
 

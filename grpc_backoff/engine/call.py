@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from grpc_backoff.decide.calls import hedging_machine as h
     from grpc_backoff.decide.calls.events import CallEvent
     from grpc_backoff.engine.method import Arguments
+    from grpc_backoff.grpcio.call_errors import RetriesExhaustedError
 
 BETWEEN = frozenset({m.CallPhase.SLEEPING, m.CallPhase.DECIDING})
 """The phases of a call between two attempts."""
@@ -86,7 +87,7 @@ class CallSetup(NamedTuple, Generic[AttemptsT_co]):
 class CallShell(Stepper["h.Input", "h.Effect"]):
     """The base class for calls: it holds the machine and makes the machine's inputs."""
 
-    exhausted_error: ClassVar[Any]
+    exhausted_error: ClassVar[type[RetriesExhaustedError]]
     """The `RetriesExhaustedError` of this API."""
     _connection: Any = None
     _error: BaseException | None = None
@@ -96,7 +97,7 @@ class CallShell(Stepper["h.Input", "h.Effect"]):
     _recorded = m.CallPhase.RUNNING
     """The phase in which the channel's records have the call."""
 
-    def __init__(self, setup: CallSetup[Any]) -> None:
+    def __init__(self, setup: CallSetup[object]) -> None:
         """Begin the call in the machine; no effects are executed yet."""
         super().__init__()
         calls, machine, timeout, call_id = setup.calls, setup.machine, setup.timeout, setup.call_id
@@ -232,7 +233,7 @@ class CallShell(Stepper["h.Input", "h.Effect"]):
         )
         return failed
 
-    def _exhausted(self, effect: m.Finish) -> Any:
+    def _exhausted(self, effect: m.Finish) -> RetriesExhaustedError:
         """Return the error of a call that gives up: the last attempt's, with an account of all attempts (RT-6)."""
         status, failed = self._last_status(), self._failed
         assert failed is not None, "the hook must run before the call ends"
@@ -244,7 +245,7 @@ class CallShell(Stepper["h.Input", "h.Effect"]):
         return error
 
 
-def account_for(status: Status, failed: FailedCall, gave_up: GiveUp | None) -> dict[str, object]:
+def account_for(status: Status, failed: FailedCall, gave_up: GiveUp | None) -> dict[str, Any]:
     """Return the arguments of the `RetriesExhaustedError` of a call that ends with this status (RT-6)."""
     assert failed.reason is not None, "the hook must have been given the reason"
     assert gave_up is not None, "a call that gives up must have an account"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import grpc
 
@@ -24,7 +24,7 @@ from grpc_backoff.policy.connect import ConnectPolicy
 if TYPE_CHECKING:
     from grpc_backoff.config.credentials import CredentialsSource
 
-Options = Sequence[tuple[str, Any]]
+Options = Sequence[tuple[str, object]]
 ConnectionT = TypeVar("ConnectionT")
 
 _ENABLE_RETRIES = "grpc.enable_retries"

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from grpc_backoff.decide.calls.events import CallEvent
     from grpc_backoff.decide.calls.resets import Calm
     from grpc_backoff.engine.losers import Losers
+    from grpc_backoff.grpcio.call_errors import NoConnectionError
+    from grpc_backoff.grpcio.private import Status
 
 
 class ListenersOfChannel(Protocol):
@@ -105,7 +107,7 @@ class CallEnvironment:
 
         return Calm() if self._calm_key is None else calm_of(self._calm_key)
 
-    def note(self, status: Any) -> None:
+    def note(self, status: Status) -> None:
         """Note how a copy of a hedged call has failed."""
         if says_calm(status.code.name, status.details):
             self.calm.asked(self.now())
@@ -118,7 +120,7 @@ class CallEnvironment:
         if new:
             warn_of([f"retries of {method}: {'; '.join(doubt for _, doubt in new)}"])
 
-    def no_connection(self, method: str, code: str) -> Any:
+    def no_connection(self, method: str, code: str) -> NoConnectionError:
         """Return the error of an attempt that got no connection, which grpcio's plugin, if there is one, counts."""
         if self._counter is not None:
             self._counter.count(method, code)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import grpc
@@ -55,7 +55,7 @@ def key_of(
     target: str,
     credentials: grpc.ChannelCredentials | CredentialsSource | None,
     policy: Hashable,
-    options: Sequence[tuple[Any, Any]],
+    options: Sequence[tuple[str | bytes, object]],
     compression: grpc.Compression | None,
 ) -> Key | None:
     """Return a channel's key; None if the channel shares nothing with others.
@@ -75,7 +75,7 @@ def key_of(
         return None
 
 
-def _security(credentials: Any) -> Hashable:
+def _security(credentials: grpc.ChannelCredentials | CredentialsSource) -> Hashable:
     """Return the part of a key that identifies these credentials.
 
     grpcio keeps the PEMs of `ssl_channel_credentials` in a private attribute, from which they are read. If a release of
@@ -93,7 +93,7 @@ def _security(credentials: Any) -> Hashable:
     return known
 
 
-def _digest(inner: Any) -> Hashable | None:
+def _digest(inner: object) -> Hashable | None:
     if type(inner).__name__ != "SSLChannelCredentials" or getattr(inner, "_private_key_signer", None) is not None:
         return None
     pems: list[bytes | None] = [getattr(inner, name, None) for name in _PEMS]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from grpc_backoff.base import stepping
 from grpc_backoff.base.stepping import Stepper
@@ -19,6 +19,27 @@ from grpc_backoff.decide.connections.pool_machine import Condemned, PoolInput
 from grpc_backoff.engine.core_connector import Reporting
 from grpc_backoff.engine.gate import LivenessReply
 from grpc_backoff.policy.pooling import PoolPolicy
+
+if TYPE_CHECKING:
+    from grpc_backoff.decide.connections.slot_events import SlotEvent
+    from grpc_backoff.engine.gate import Gate
+
+    class Watched(Protocol):
+        """A connection of either API that serves calls."""
+
+        @property
+        def core_channel(self) -> Gate:
+            """Where calls enter it."""
+            ...
+
+        def alive(self) -> bool:
+            """Return whether the connection is up."""
+            ...
+
+        def last_used(self) -> float:
+            """Return when a call last used it, in seconds on the channel's clock."""
+            ...
+
 
 _LOG = logging.getLogger("grpc_backoff.sharing.liveness")
 _PROXY = (
@@ -38,11 +59,11 @@ class Keeper(Protocol):
         """Return the time on the channel's clock, in seconds."""
         ...
 
-    def hold(self, connection: Any, *, shut: bool) -> None:
+    def hold(self, connection: Watched, *, shut: bool) -> None:
         """Make calls wait instead of using a connection, or start those that wait."""
         ...
 
-    def report(self, kind: Any, **fields: Any) -> None:
+    def report(self, kind: type[SlotEvent], **fields: object) -> None:
         """Emit an event of this kind, which is about no attempt."""
         ...
 
@@ -50,7 +71,7 @@ class Keeper(Protocol):
         """Step the pool's machine."""
         ...
 
-    def rest(self, number: int, connection: Any) -> None:
+    def rest(self, number: int, connection: Watched) -> None:
         """Close the connection of a slot, because no call has used it within the idle timeout."""
         ...
 
@@ -68,7 +89,7 @@ class ConnectionWatch(Stepper[m.LivenessInput, m.LivenessEffect]):
         keeper: Keeper,
         number: int,
         endpoint: str,
-        connection: Any,
+        connection: Watched,
         machine: m.LivenessMachine,
         doubted: set[str],
         tell_proxy: Callable[[str], None],
@@ -164,7 +185,7 @@ class LivenessWatches:
         self._target = target
         self._warned = False
 
-    def watch(self, keeper: Keeper, number: int, endpoint: str, connection: Any) -> ConnectionWatch | None:
+    def watch(self, keeper: Keeper, number: int, endpoint: str, connection: Watched | None) -> ConnectionWatch | None:
         """Return the watch over a slot's connection, which may be new; None if the slot has none."""
         watch = self.watched.get(number)
         if connection is None or (watch is not None and watch.connection is connection):
@@ -190,7 +211,7 @@ class LivenessWatches:
             if isinstance(watch.connection, Reporting):  # otherwise, the two would keep each other alive (CB-10)
                 watch.connection.unanswered = _ignore
 
-    def call_waits(self, connection: Any = None) -> None:
+    def call_waits(self, connection: object = None) -> None:
         """Ask the peer of a connection that a call has picked, but may not use yet; by default, ask all such peers."""
         for watch in tuple(self.watched.values()):
             if connection is None or watch.connection is connection:

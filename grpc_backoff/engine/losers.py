@@ -6,9 +6,12 @@ On threads, everything but `ended` runs on the conductor.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grpc_backoff.decide.calls.resets import resets_of
+
+if TYPE_CHECKING:
+    from grpc_backoff.base.stepping import Cancellable
 
 Copies = dict[int, tuple[Any, object]]
 """Copies by their numbers, each with the connection that it is on."""
@@ -34,7 +37,7 @@ class Losers:
     def __init__(self, calls: Any, copies: Copies) -> None:
         self._calls = calls
         self._copies = copies
-        self._timer: Any = None
+        self._timer: Cancellable | None = None
 
     def leave(self, at: float | None) -> None:
         """Let the copies run until the time `at`, then cancel them as fast as their connections bear it.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 import grpc
@@ -24,6 +24,7 @@ from grpc_backoff.telemetry.log import load_slot_events
 
 if TYPE_CHECKING:
     from grpc_backoff.config.methods import CallPolicies
+    from grpc_backoff.grpcio.shapes import GivenMetadata
 
 
 # The characters that the core accepts in metadata. The values of keys that end with `-bin` may have any bytes.
@@ -37,7 +38,7 @@ class Arguments(NamedTuple):
     """A call's arguments besides its request, as in grpc's multicallables."""
 
     timeout: float | None
-    metadata: Any
+    metadata: GivenMetadata | None
     credentials: grpc.CallCredentials | None
     wait_for_ready: bool | None
     compression: grpc.Compression | None
@@ -102,7 +103,7 @@ class Method:
         self,
         channel: MethodChannel,
         method: str,
-        request_serializer: Callable[[Any], bytes] | None,
+        request_serializer: Callable[[object], bytes] | None,
         response_deserializer: Callable[[bytes], object] | None,
         registered: bool | None,
         *,
@@ -229,7 +230,7 @@ def is_stream(requests: object) -> bool:
     return any(hasattr(requests, name) for name in ("__next__", "__iter__", "__aiter__", "__getitem__"))
 
 
-def _is_legal(pair: Any) -> bool:
+def _is_legal(pair: Iterable[object]) -> bool:
     """Return whether grpc accepts this as a pair of metadata."""
     try:
         key, value = pair
@@ -245,7 +246,7 @@ def _text(value: object) -> Any:
     return value.decode("latin-1") if isinstance(value, bytes) else "" if value is None else value
 
 
-def replaced(metadata: Any, instead: Metadata) -> tuple[Any, ...]:
+def replaced(metadata: GivenMetadata | None, instead: Metadata) -> Metadata:
     """Return a call's metadata with these pairs in place of any pairs that have the same keys."""
     keys = {key for key, _ in instead}
     return (*(pair for pair in metadata or () if pair[0] not in keys), *instead)

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 from contextvars import Context
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 
 from grpc_backoff.base.base_errors import OptionError
@@ -73,7 +73,7 @@ class Sleeper:
 
     def __init__(self, home: Ticking) -> None:
         """Start without pools; `home` is the event loop, or the conductor."""
-        self.pools: WeakSet[Any] = WeakSet()
+        self.pools: WeakSet[Hearer] = WeakSet()
         self._home = home
         self._timer: TimerHandle | None = None
         self._due = 0.0
@@ -116,9 +116,9 @@ class NewsDesk:
     def begin_anew(self) -> None:
         """Start over in the child of a fork, because pools, timers and threads belong to the parent."""
         self._lock = threading.RLock()
-        self._pools: WeakSet[Any] = WeakSet()
-        self._followers: WeakSet[Any] = WeakSet()
-        self._seeking: WeakKeyDictionary[Any, set[Hashable]] = WeakKeyDictionary()
+        self._pools: WeakSet[Hearer] = WeakSet()
+        self._followers: WeakSet[Hearer] = WeakSet()
+        self._seeking: WeakKeyDictionary[Hearer, set[Hashable]] = WeakKeyDictionary()
         self._sleepers: WeakValueDictionary[int, Sleeper] = WeakValueDictionary()
         self._network: NetworkWatcher | None = None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from abc import abstractmethod
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import grpc
 
@@ -17,6 +17,9 @@ from grpc_backoff.config.target import shown_target
 from grpc_backoff.decide.calls.call_machine import CancelRequested, ConnectionReady, Input, NoConnection
 from grpc_backoff.decide.connections.events import ConnectionStatus, Stage
 from grpc_backoff.decide.connections.no_connection import explain
+
+if TYPE_CHECKING:
+    from grpc_backoff.grpcio.call_errors import NoConnectionError
 
 _LOG = logging.getLogger("grpc_backoff.channel.pending")
 READY = ConnectionReady()
@@ -55,7 +58,7 @@ class PendingCalls:
     """
 
     pool: Observed
-    no_connection_error: ClassVar[Any]
+    no_connection_error: ClassVar[type[NoConnectionError]]
     """The `NoConnectionError` of this API."""
 
     def __init__(self, target: str, *, proxied: bool = False) -> None:
@@ -99,7 +102,7 @@ class PendingCalls:
         for call in tuple(self._waiting):
             self._feed(call, CancelRequested())
 
-    def error(self, code: grpc.StatusCode) -> Any:
+    def error(self, code: grpc.StatusCode) -> NoConnectionError:
         """Return the error of a call that got no connection (CH-4)."""
         status: ConnectionStatus = self.pool.status()
         waited = code is grpc.StatusCode.DEADLINE_EXCEEDED

@@ -75,11 +75,11 @@ class Membership:
         self.number = number
 
     @property
-    def lock(self) -> AbstractContextManager[Any]:
+    def lock(self) -> AbstractContextManager[object]:
         """The lock to hold while a step reads the schedule and replaces it."""
         return _NO_LOCK if self.group.key is None else self._registry.lock
 
-    def tell_others(self, news: Any) -> None:
+    def tell_others(self, news: object) -> None:
         """Notify every other manager of the key that the schedule has changed."""
         self._registry.tell(self.group, self.number, news)
 
@@ -141,7 +141,7 @@ class Registry:
             self._pass_on(group, diallers, None)
         return Membership(self, group, number)
 
-    def tell(self, group: ScheduleGroup, teller: int, news: Any) -> None:
+    def tell(self, group: ScheduleGroup, teller: int, news: object) -> None:
         """Notify all members of a group except `teller`."""
         if len(group.members) <= 1:
             return
@@ -149,7 +149,7 @@ class Registry:
             others = [number for number in group.members if number != teller]
         self._pass_on(group, others, news)
 
-    def _pass_on(self, group: ScheduleGroup, numbers: Iterable[int | None], news: Any) -> None:
+    def _pass_on(self, group: ScheduleGroup, numbers: Iterable[int | None], news: object) -> None:
         lost = []
         for number in numbers:
             member = group.members.get(number) if number is not None else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from grpc_backoff.connection.clock import Clock
 from grpc_backoff.decide.connections.events import ChannelKey
@@ -17,7 +17,7 @@ from grpc_backoff.telemetry.log import load_slot_events
 if TYPE_CHECKING:
     from grpc_backoff.config.places import Place
 
-Options = Sequence[tuple[Any, Any]]
+Options = Sequence[tuple[str | bytes, object]]
 
 
 def _load_health() -> None:

@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
-from typing import Any, ClassVar, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
 
 import grpc
 
@@ -20,7 +20,7 @@ from grpc_backoff.base.record import NamedTuple, record
 from grpc_backoff.base.stepping import AbandonAttempt, ArmTimer, CancelTimer, Emit, Stepper
 from grpc_backoff.config.failed_call import FailedCall
 from grpc_backoff.decide.calls import subscription_machine as s
-from grpc_backoff.decide.calls.call_machine import CallHook, CancelRequested, ChannelClosing, SeekAnother
+from grpc_backoff.decide.calls.call_machine import CallHook, CancelRequested, ChannelClosing, HookDone, SeekAnother
 from grpc_backoff.decide.calls.server_hint import read_hint
 from grpc_backoff.decide.connections.core_texts import Link, Report, is_oversized, turned_away, was_cut
 from grpc_backoff.engine.call import account_for
@@ -29,6 +29,11 @@ from grpc_backoff.engine.method import Arguments, Method, load_retries, replaced
 from grpc_backoff.grpcio.private import Status
 from grpc_backoff.policy.retry import Retry
 from grpc_backoff.telemetry.identity import CallId
+
+if TYPE_CHECKING:
+    from grpc_backoff.decide.calls.call_machine import Metadata
+    from grpc_backoff.grpcio.call_errors import RetriesExhaustedError
+    from grpc_backoff.grpcio.shapes import GivenMetadata
 
 _BETWEEN = frozenset({s.SubscriptionPhase.HOOKED, s.SubscriptionPhase.SLEEPING})
 _IDLE, _DONE = s.SubscriptionPhase.IDLE, s.SubscriptionPhase.DONE
@@ -50,7 +55,7 @@ class SubscriptionSetup(NamedTuple):
 class SubscriptionShell(Stepper[Any, s.Effect]):
     """The base class for subscriptions. Its methods are for the reader, except `feed`, which anything may call."""
 
-    exhausted_error: ClassVar[Any]
+    exhausted_error: ClassVar[type[RetriesExhaustedError]]
     """The `RetriesExhaustedError` of this API."""
     end_of_iteration: ClassVar[type[Exception]]
     """What ends a loop over an iterator of this API."""
@@ -84,7 +89,7 @@ class SubscriptionShell(Stepper[Any, s.Effect]):
         self._request = request
         self._context = copy_context()  # in which hooks run
         self._ready: deque[object] = deque()  # what the reader gets next: a gap and a message at most
-        self._message: Any = None  # the last one, until `resume` has seen it
+        self._message: object = None  # the last one, until `resume` has seen it
         self._has_message = False
         self._todo: s.Open | CallHook | None = None
         self._call: Any = None
@@ -168,7 +173,7 @@ class SubscriptionShell(Stepper[Any, s.Effect]):
             return None
 
     @abstractmethod
-    def _metadata(self, pairs: tuple[object, ...] | None) -> Any:
+    def _metadata(self, pairs: Metadata | None) -> GivenMetadata | None:
         """Return metadata as the API's multicallables take it."""
 
     def _over(self, error: Any) -> None:
@@ -197,7 +202,7 @@ class SubscriptionShell(Stepper[Any, s.Effect]):
         )
         return self._failed
 
-    def _exhausted(self, effect: s.FinishSubscription) -> Any:
+    def _exhausted(self, effect: s.FinishSubscription) -> RetriesExhaustedError:
         """Return the error of a subscription whose policy has set the limit, with an account of its streams (SB-4)."""
         failed, error = self._failed, self._error
         assert failed is not None, "the hook must have been asked before"
@@ -222,6 +227,9 @@ class SubscriptionShell(Stepper[Any, s.Effect]):
     @abstractmethod
     def _cancelled(self) -> Any:
         """Return the error of a cancelled call."""
+
+    def _answer(self, metadata: Metadata | None) -> None:
+        self.feed(HookDone(metadata))
 
     def _stop(self) -> None:
         self.feed(CancelRequested())

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from grpc_backoff.decide.connections.events import Failure, Stage
 from grpc_backoff.decide.connections.pool_machine import HealthChanged
@@ -17,6 +17,7 @@ from grpc_backoff.policy.connect import ConnectPolicy
 
 if TYPE_CHECKING:
     from grpc_backoff.engine.health import HealthWatch
+    from grpc_backoff.engine.liveness import Watched
 
 
 class HealthWatches:
@@ -33,7 +34,9 @@ class HealthWatches:
         self._service = service or ""
         self._rng = rng
 
-    def prove(self, keeper: Keeper, number: int, connection: Any, limit: float, tell: Callable[[str], None]) -> None:
+    def prove(
+        self, keeper: Keeper, number: int, connection: Watched, limit: float, tell: Callable[[str], None]
+    ) -> None:
         """Tell why the server of a new connection is not serving; empty if it is, or if it is not known in time.
 
         `limit` is how many seconds are left for the attempt. What is told later means nothing.
@@ -42,7 +45,7 @@ class HealthWatches:
 
         self._begin(keeper, number, connection, tell, min(PROOF_WITHIN, limit / 2))
 
-    def watch(self, keeper: Keeper, number: int, connection: Any) -> None:
+    def watch(self, keeper: Keeper, number: int, connection: Watched) -> None:
         """Watch the health of a connection that is about to serve; the Watch that has proven it goes on."""
 
         def tell(problem: str) -> None:
@@ -55,7 +58,12 @@ class HealthWatches:
             self._begin(keeper, number, connection, tell)
 
     def _begin(
-        self, keeper: Keeper, number: int, connection: Any, tell: Callable[[str], None], prove_within: float = math.inf
+        self,
+        keeper: Keeper,
+        number: int,
+        connection: Watched,
+        tell: Callable[[str], None],
+        prove_within: float = math.inf,
     ) -> None:
         from grpc_backoff.decide.connections.health_machine import WatchMachine  # noqa: PLC0415 - as above
         from grpc_backoff.engine.health import HealthWatch  # noqa: PLC0415

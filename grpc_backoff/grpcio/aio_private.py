@@ -10,12 +10,15 @@ import asyncio
 import importlib
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import grpc.aio
 
 from grpc_backoff.grpcio.private import cygrpc
+
+if TYPE_CHECKING:
+    from grpc_backoff.grpcio import shapes
 
 constructors: Any = importlib.import_module("grpc.aio._channel")
 """The module of grpcio's own class of channels and the functions that create them."""
@@ -30,11 +33,11 @@ SHUTDOWN_NUMBER: int = grpc.ChannelConnectivity.SHUTDOWN.value[0]
 READY_NUMBER: int = grpc.ChannelConnectivity.READY.value[0]
 """READY, as the integer that grpcio's core uses."""
 
-core_call: Callable[[Any], Any] = attrgetter("_cython_call")
+core_call: Callable[[object], shapes.AsyncioCoreCall] = attrgetter("_cython_call")
 """Returns the core's call in one of grpcio's own calls. Implemented in C, because it runs for every call.
 
 `core_call(call).is_ok()` says whether a finished call ended with OK; the public way is a coroutine."""
-_core_of: Callable[[Any], Any] = attrgetter("_channel")
+_core_of: Callable[[object], shapes.CoresChannel] = attrgetter("_channel")
 
 _WRITE_FAILED = 'Failed "execute_batch"'
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
@@ -55,18 +58,18 @@ def core_channel(
 
 def state_check(channel: grpc.aio.Channel) -> Callable[[bool], int]:
     """Return a function that returns a channel's state as the core's integer; given True, it makes the core dial."""
-    check: Callable[[bool], int] = _core_of(channel).check_connectivity_state
-    return check
+    return _core_of(channel).check_connectivity_state
 
 
-def unavailable(details: str) -> Any:
+def unavailable(details: str) -> shapes.CoresStatus:
     """Return the status UNAVAILABLE with these details, as grpcio's calls keep it."""
-    return cygrpc.AioRpcStatus(grpc.StatusCode.UNAVAILABLE.value[0], details, (), None)
+    made: shapes.CoresStatus = cygrpc.AioRpcStatus(grpc.StatusCode.UNAVAILABLE.value[0], details, (), None)
+    return made
 
 
 def is_cancelled_here(call: object) -> bool:
     """Return whether this process cancelled one of grpcio's own calls; CANCELLED may also come from a server."""
-    return bool(core_call(call).is_locally_cancelled())
+    return core_call(call).is_locally_cancelled()
 
 
 def wake_writers(call: Any) -> None:

@@ -42,7 +42,7 @@ class CallCounter:
         importlib.import_module("grpc._channel")  # which grpc imports when it makes a channel (CH-12)
         self._target = target
         self._channel: Any = None
-        self._calls: set[Any] = set()
+        self._calls: set[object] = set()
         self._lock = threading.RLock()  # a call may end while it is made
         self._generation = generation()
         self._closed = False

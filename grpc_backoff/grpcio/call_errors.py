@@ -6,8 +6,9 @@ Internal: programs import from `grpc_backoff`.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import grpc
 
@@ -64,7 +65,7 @@ class NoConnectionError(CallError):
         super().__init__(code, initial_metadata, trailing_metadata, details, debug_error_string)
         self.status = status
 
-    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+    def __reduce__(self) -> tuple[Callable[..., Self], tuple[object, ...]]:
         """Support pickling; grpc's own methods do not keep all fields."""
         return partial(type(self), status=self.status), self._status()
 
@@ -103,7 +104,7 @@ class RetriesExhaustedError(CallError):
         self.wait = wait
         self.left = left
 
-    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+    def __reduce__(self) -> tuple[Callable[..., Self], tuple[object, ...]]:
         """Support pickling; grpc's own methods do not keep all fields."""
         return type(self), (*self._status(), self.attempts, self.took, self.reason, self.wait, self.left)
 
@@ -124,7 +125,7 @@ class ForkError(CallError, RuntimeError):
 
     debug_error_string = details
 
-    def initial_metadata(self) -> Any:
+    def initial_metadata(self) -> tuple[()]:
         """Return no metadata, because nothing was sent."""
         return ()
 

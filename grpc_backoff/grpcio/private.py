@@ -34,9 +34,9 @@ def has_plugin() -> bool:
 
 def register_method(name: str) -> None:
     """Let the plugin count calls to this method under its name, as generated stubs do on each of grpcio's channels."""
-    plugin: Any = getattr(_observability, "_OBSERVABILITY_PLUGIN", None)
-    if hasattr(plugin, "save_registered_method"):
-        plugin.save_registered_method(name.encode())
+    register = getattr(getattr(_observability, "_OBSERVABILITY_PLUGIN", None), "save_registered_method", None)
+    if register is not None:
+        register(name.encode())
 
 
 def exclude_service(name: str) -> None:
@@ -56,4 +56,4 @@ class Status(NamedTuple):
     trailing_metadata: Any
     debug_error_string: str | None
     cancelled: bool = False
-    response: Any = None
+    response: object = None

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from copy import copy
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import grpc
@@ -19,6 +19,9 @@ import grpc.experimental
 
 from grpc_backoff.grpcio.forks import core_stirred
 from grpc_backoff.grpcio.private import NOWHERE, UNSEEN, Status, cygrpc
+
+if TYPE_CHECKING:
+    from grpc_backoff.grpcio import shapes
 
 _LOG = logging.getLogger("grpc_backoff.sync.grpcio")
 
@@ -39,11 +42,11 @@ Rendezvous: Any = _channel._MultiThreadedRendezvous  # noqa: SLF001
 
 Options = Sequence[tuple[str | bytes, object]]
 
-inner_channel: Callable[[object], Any] = attrgetter("_channel")
+inner_channel: Callable[[object], shapes.CoresChannel] = attrgetter("_channel")
 """Returns the core's own channel in one of grpcio's."""
 _state: Callable[[object], Any] = attrgetter("_state")
 
-_without_thread: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+_without_thread: WeakKeyDictionary[shapes.ThreadedMethod, shapes.ThreadedMethod] = WeakKeyDictionary()
 _open: dict[int, tuple[str, grpc.Channel]] = {}
 
 
@@ -63,8 +66,7 @@ def state_check(channel: grpc.Channel) -> Callable[[bool], int]:
 
     It raises ValueError once the channel is closed.
     """
-    check: Callable[[bool], int] = inner_channel(channel).check_connectivity_state
-    return check
+    return inner_channel(channel).check_connectivity_state
 
 
 def channel_to_nowhere() -> grpc.Channel:
@@ -113,28 +115,31 @@ def call_state(
     initial_metadata: object = None,
     trailing_metadata: object = None,
     debug_error_string: str | None = None,
-) -> Any:
+) -> shapes.ThreadedState:
     """Return grpcio's state of a call that has ended with `code`, or of one that is still running."""
-    state = _channel._RPCState((), initial_metadata, trailing_metadata, code, details)  # noqa: SLF001
+    state: shapes.ThreadedState = _channel._RPCState((), initial_metadata, trailing_metadata, code, details)  # noqa: SLF001
     state.debug_error_string = debug_error_string
     return state
 
 
-def unavailable(details: str) -> Any:
+def unavailable(details: str) -> grpc.RpcError:
     """Return the error of a call that has failed with UNAVAILABLE before it was made."""
-    return InactiveRpcError(call_state(grpc.StatusCode.UNAVAILABLE, details, (), (), ""))
+    error: grpc.RpcError = InactiveRpcError(call_state(grpc.StatusCode.UNAVAILABLE, details, (), (), ""))
+    return error
 
 
-def error_of(call: object) -> Any:
+def error_of(call: object) -> grpc.RpcError:
     """Return the error of a call in the background that has failed, as a blocking call raises it."""
-    return InactiveRpcError(_state(call))
+    error: grpc.RpcError = InactiveRpcError(_state(call))
+    return error
 
 
-def failed_call(error: object) -> Any:
+def failed_call(error: object) -> shapes.BackgroundCall:
     """Return grpcio's own object for a call in the background that has ended with this error."""
     state = _state(error)
     state.callbacks = None
-    return Rendezvous(state, None, None, None)
+    call: shapes.BackgroundCall = Rendezvous(state, None, None, None)
+    return call
 
 
 def status_of(call: object) -> Status:
@@ -174,7 +179,7 @@ def noticing_headers(method: Any, sent: Callable[[], object]) -> Any:
     def split(*operations: Any) -> object:
         *before, ((headers, *others),), handle, context, registered = operations
 
-        def handled(event: Any) -> object:
+        def handled(event: shapes.CoreEvent) -> object:
             if any(
                 operation.type() == cygrpc.OperationType.send_initial_metadata for operation in event.batch_operations
             ):
@@ -197,7 +202,7 @@ def may_serve() -> bool:
     return not is_main and not getattr(cygrpc, "g_gevent_activated", False)
 
 
-def without_thread(method: Any) -> Any:
+def without_thread(method: shapes.ThreadedMethod) -> shapes.ThreadedMethod:
     """Return a unary method of grpcio's whose futures need no thread of grpcio's, because `Events` has their events."""
     own = _without_thread.get(method)
     if own is None:
@@ -215,7 +220,7 @@ def without_thread(method: Any) -> Any:
 class Events:
     """The events of a future of `without_thread`. They are handled, which ends the call, by one thread at a time."""
 
-    def __init__(self, call: Any) -> None:
+    def __init__(self, call: shapes.BackgroundCall) -> None:
         self._future = call
         self._call = call._call  # noqa: SLF001
         self._state = call._state  # noqa: SLF001
@@ -266,7 +271,7 @@ class Events:
             self._take()
         return True
 
-    def _take(self, instead: Callable[[Any], object] | None = None) -> None:
+    def _take(self, instead: Callable[[shapes.CoreEvent], object] | None = None) -> None:
         event = self._call.next_event()
         handle = event.tag if instead is None or not event.batch_operations else instead
         handle(event)
@@ -275,7 +280,7 @@ class Events:
         self._taken += 1
 
 
-def read_first(call: Any, received: Callable[[object], object]) -> None:
+def read_first(call: shapes.BackgroundCall, received: Callable[[object], object]) -> None:
     """Let grpcio's thread read the first message of a stream and call `received` with it; with None if there is none.
 
     The message is taken away from the call's iterator. This spares a thread that would wait for it.
@@ -283,7 +288,7 @@ def read_first(call: Any, received: Callable[[object], object]) -> None:
     state = call._state  # noqa: SLF001
     handle = _channel._event_handler(state, call._response_deserializer)  # noqa: SLF001
 
-    def handled(event: object) -> object:
+    def handled(event: shapes.CoreEvent) -> object:
         done = handle(event)
         with state.condition:
             message, state.response = state.response, None

@@ -12,9 +12,12 @@ import enum
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grpc_backoff.base.base_errors import OptionError, near_miss
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 STATUS_CODES = (
     "CANCELLED",
@@ -247,7 +250,7 @@ def _number(
     return number
 
 
-def hold(policy: Any, checks: Mapping[str, Check]) -> None:
+def hold(policy: DataclassInstance, checks: Mapping[str, Check]) -> None:
     """Check the fields of a frozen dataclass that is being constructed and store the results of the checks.
 
     Args:

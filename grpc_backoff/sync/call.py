@@ -40,6 +40,7 @@ from grpc_backoff.sync.core_connector import CoreConnection
 
 if TYPE_CHECKING:
     from grpc_backoff.decide.calls import hedging_machine as h
+    from grpc_backoff.grpcio.shapes import BackgroundCall
 
 _LOG = logging.getLogger(__name__)
 
@@ -274,7 +275,7 @@ class FutureCall(_SteppedCall):
     def __init__(self, setup: CallSetup[Attempts]) -> None:
         super().__init__(setup)
         self.state = call_state()
-        self.attempt: Any = None
+        self.attempt: BackgroundCall | None = None
         self.error: BaseException | None = None
         self._lock = threading.RLock()
         self._settled = False
@@ -356,7 +357,7 @@ class FutureCall(_SteppedCall):
         self._error = None
         self._begun(attempt, entry)
 
-    def _begun(self, attempt: Any, entry: Entry) -> None:
+    def _begun(self, attempt: BackgroundCall, entry: Entry) -> None:
         self._connection = entry[0]
         with self.state.condition:
             self.attempt = attempt
@@ -442,7 +443,14 @@ class FutureCall(_SteppedCall):
             self._end_span("CANCELLED")  # does nothing if the span has ended
         self._due += callbacks
 
-    def _write(self, code: object, details: object, initial: object, trailing: object, debug: object) -> None:
+    def _write(
+        self,
+        code: grpc.StatusCode | None,
+        details: str | bytes | None,
+        initial: object,
+        trailing: object,
+        debug: str | bytes | None,
+    ) -> None:
         state = self.state
         if state.code is None:
             state.code, state.details, state.debug_error_string = code, details, debug
@@ -499,11 +507,11 @@ class FutureCall(_SteppedCall):
         end = self._shown_end()
         return None if end is None else end - self._calls.now()
 
-    def read(self, attempt: Any) -> object:
+    def read(self, attempt: BackgroundCall) -> object:
         """Return the attempt's next response, or raise what the attempt raises."""
         return next(attempt)
 
-    def current(self) -> Any:
+    def current(self) -> BackgroundCall | None:
         """Return the attempt once it is on a connection; None if the call ended before that."""
         with self.state.condition:
             self._wait_for(lambda: self.attempt is not None or self.state.code is not None)

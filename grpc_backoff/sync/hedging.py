@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from queue import Empty
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 
@@ -27,6 +27,9 @@ from grpc_backoff.sync.call import Attempts, BlockingCall, Entry, FutureCall, _S
 from grpc_backoff.sync.conductor import Conductor
 from grpc_backoff.sync.core_connector import CoreConnection
 from grpc_backoff.sync.rendezvous import FutureRendezvous, StreamRendezvous
+
+if TYPE_CHECKING:
+    from grpc_backoff.grpcio.shapes import BackgroundCall
 
 
 class _Hedged(_SteppedCall):
@@ -54,7 +57,7 @@ class _Hedged(_SteppedCall):
         entry[0].ended(entry[1])
         return entry[0]
 
-    def _sent(self, attempt: Any, connection: CoreConnection) -> int:
+    def _sent(self, attempt: BackgroundCall, connection: CoreConnection) -> int:
         """Record a copy that is on a connection, and tell the machine; return its number."""
         number: int = self._state.copies.sent
         self._places += (connection,)
@@ -62,7 +65,7 @@ class _Hedged(_SteppedCall):
         self._inputs.append(h.CopyBegun())
         return number
 
-    def _left(self, attempt: Any, entry: Entry) -> Status:
+    def _left(self, attempt: BackgroundCall, entry: Entry) -> Status:
         """Remove a copy that has just ended from its connection; return its status."""
         status = status_of(attempt)
         leave(entry[0], entry[1], status.code, status.details)
@@ -70,7 +73,7 @@ class _Hedged(_SteppedCall):
             self._calls.note(status)
         return status
 
-    def _outcome(self, number: int, attempt: Any, connection: CoreConnection, status: Status) -> h.Input:
+    def _outcome(self, number: int, attempt: BackgroundCall, connection: CoreConnection, status: Status) -> h.Input:
         """Return the machine's input for a copy that has ended."""
         if status.code is grpc.StatusCode.OK:
             return h.CopyAnswered(number, observed=self._calls.observed)
@@ -97,15 +100,15 @@ class _HedgedCall(_Hedged, FutureCall):
         if not self._is_held():
             super()._begin(effect)
 
-    def _begun(self, attempt: Any, entry: Entry) -> None:
+    def _begun(self, attempt: BackgroundCall, entry: Entry) -> None:
         self._connection = entry[0]
         self._follow(self._sent(attempt, entry[0]), attempt, entry)
 
-    def _follow(self, number: int, attempt: Any, entry: Entry) -> None:
+    def _follow(self, number: int, attempt: BackgroundCall, entry: Entry) -> None:
         """Report to the machine how this copy is answered."""
         self._await_end(number, attempt, entry, lambda status: self._copy_ended(number, attempt, status))
 
-    def _await_end(self, number: int, attempt: Any, entry: Entry, ends: Callable[[Status], object]) -> None:
+    def _await_end(self, number: int, attempt: BackgroundCall, entry: Entry, ends: Callable[[Status], object]) -> None:
         """When an attempt has ended, end the call with it if it was chosen; otherwise, call `ends` with its status."""
 
         def ended() -> None:
@@ -122,14 +125,14 @@ class _HedgedCall(_Hedged, FutureCall):
         if not attempt.add_callback(ended):
             ended()
 
-    def _copy_ended(self, number: int, attempt: Any, status: Status) -> None:
+    def _copy_ended(self, number: int, attempt: BackgroundCall, status: Status) -> None:
         given = self._outcome(number, attempt, self._places[number - 1], status)
         if isinstance(given, h.CopyFailed):
             self._error = attempt
         self._inputs.append(given)
         self._drain()
 
-    def _carry_out(self, effect: Any) -> None:
+    def _carry_out(self, effect: h.Effect) -> None:
         if isinstance(effect, h.Choose):
             self._choose(effect.copy, effect.at)
         else:
@@ -155,18 +158,18 @@ class _HedgedStream(_HedgedCall):
 
     def __init__(self, setup: CallSetup[Attempts]) -> None:
         super().__init__(setup)
-        self._received: dict[int, Any] = {}
-        self._ahead: list[Any] = []
+        self._received: dict[int, object] = {}
+        self._ahead: list[object] = []
 
-    def _follow(self, number: int, attempt: Any, entry: Entry) -> None:
+    def _follow(self, number: int, attempt: BackgroundCall, entry: Entry) -> None:
         missing = ["message", "status"]  # a status may arrive before the message that precedes it
 
-        def arrived(_status: Any = None) -> None:
+        def arrived(_status: object = None) -> None:
             missing.pop()
             if not missing:
                 self._copy_ended(number, attempt, status_of(attempt))
 
-        def received(message: Any) -> None:
+        def received(message: object) -> None:
             with self._lock:
                 if self._settled:
                     if message is not None:
@@ -189,7 +192,7 @@ class _HedgedStream(_HedgedCall):
         self._received = {}
         super()._choose(number, at)
 
-    def read(self, attempt: Any) -> Any:
+    def read(self, attempt: BackgroundCall) -> object:
         return self._ahead.pop() if self._ahead else next(attempt)
 
 
@@ -311,7 +314,7 @@ class _HedgedBlockingCall(_Hedged, BlockingCall):
         elif not attempt.add_callback(lambda: self.feed(ended())):
             self.feed(ended())
 
-    def _ended(self, number: int, attempt: Any, entry: Entry) -> h.Input:
+    def _ended(self, number: int, attempt: BackgroundCall, entry: Entry) -> h.Input:
         """Return the machine's input for a copy that has just ended. Called on the thread that serves it."""
         status = self._left(attempt, entry)
         if self._losers is not None:
@@ -336,7 +339,7 @@ class _HedgedBlockingCall(_Hedged, BlockingCall):
         super()._break_off(error)
 
 
-def make_hedged(setup: CallSetup[Attempts], style: str, *, stream: bool) -> Any:
+def make_hedged(setup: CallSetup[Attempts], style: str, *, stream: bool) -> object:
     """Make a hedged call; `style` is the name of a method of grpc's multicallable."""
     if stream:
         streamed = _HedgedStream(setup)

@@ -148,7 +148,11 @@ class Hooks:
                 _LOG.exception("a step of a call to %s raised", self._target)
 
     def _call(
-        self, function: Any, failed: FailedCall, context: Context, read: Callable[[Any], Metadata | None] = _nothing
+        self,
+        function: Any,
+        failed: FailedCall,
+        context: Context,
+        read: Callable[[object], Metadata | None] = _nothing,
     ) -> Metadata | None:
         try:
             return read(context.copy().run(function, failed))

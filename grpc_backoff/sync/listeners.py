@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterable
 from contextvars import Context
 from queue import SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING
 
 import grpc
 
@@ -21,6 +21,10 @@ from grpc_backoff.base.threads import Running
 from grpc_backoff.config.arguments import Listener
 from grpc_backoff.decide.connections.events import State
 from grpc_backoff.telemetry.log import listens, log_event
+
+if TYPE_CHECKING:
+    from grpc_backoff.decide.calls.events import CallEvent
+    from grpc_backoff.decide.connections.events import ConnectionEvent
 
 _LOG = logging.getLogger(__name__)
 
@@ -86,7 +90,7 @@ class Listeners:
 
     # Notifications.
 
-    def hear(self, event: Any) -> None:
+    def hear(self, event: ConnectionEvent | CallEvent) -> None:
         """Deliver an event to the listeners and the log."""
         if not self._closed and (self.listeners or listens(event)):
             self._tell(lambda: self._tell_event(event))

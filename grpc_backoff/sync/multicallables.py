@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Container
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import ref
 
 import grpc
@@ -31,6 +31,9 @@ from grpc_backoff.sync.calls import Calls
 from grpc_backoff.sync.core_connector import CoreConnection
 from grpc_backoff.sync.rendezvous import FutureRendezvous, StreamRendezvous
 from grpc_backoff.sync.replay import Replay
+
+if TYPE_CHECKING:
+    from grpc_backoff.grpcio.shapes import GivenMetadata
 
 _BLOCKING_STYLES = ("__call__", "with_call")
 
@@ -290,7 +293,7 @@ class _OneResponse(MultiCallable):
         self,
         request: object,
         timeout: float | None = None,
-        metadata: object = None,
+        metadata: GivenMetadata | None = None,
         credentials: grpc.CallCredentials | None = None,
         wait_for_ready: bool | None = None,
         compression: grpc.Compression | None = None,
@@ -330,7 +333,7 @@ class _OneResponse(MultiCallable):
         self,
         request: object,
         timeout: float | None = None,
-        metadata: object = None,
+        metadata: GivenMetadata | None = None,
         credentials: grpc.CallCredentials | None = None,
         wait_for_ready: bool | None = None,
         compression: grpc.Compression | None = None,
@@ -339,7 +342,7 @@ class _OneResponse(MultiCallable):
         arguments = Arguments(timeout, metadata, credentials, wait_for_ready, compression)
         return self._blocking("with_call", request, arguments)
 
-    def _blocking(self, style: str, request: object, arguments: Arguments) -> Any:
+    def _blocking(self, style: str, request: object, arguments: Arguments) -> object:
         """Make a blocking call; `style` is its name in grpc's multicallable."""
         entry = self.enter() if self._plain and not arguments.wait_for_ready else None
         if entry is None:
@@ -362,7 +365,7 @@ class _OneResponse(MultiCallable):
         self,
         request: object,
         timeout: float | None = None,
-        metadata: object = None,
+        metadata: GivenMetadata | None = None,
         credentials: grpc.CallCredentials | None = None,
         wait_for_ready: bool | None = None,
         compression: grpc.Compression | None = None,
@@ -382,7 +385,7 @@ class _ManyResponses(MultiCallable):
         self,
         request: object,
         timeout: float | None = None,
-        metadata: object = None,
+        metadata: GivenMetadata | None = None,
         credentials: grpc.CallCredentials | None = None,
         wait_for_ready: bool | None = None,
         compression: grpc.Compression | None = None,
@@ -409,13 +412,13 @@ class _StreamUnary(_OneResponse, grpc.StreamUnaryMultiCallable):  # type: ignore
     arity = "stream_unary"
     takes_one_request = False
 
-    def __call__(self, request_iterator: object, *arguments: Any, **named: Any) -> Any:  # type: ignore[override] # as in grpc
+    def __call__(self, request_iterator: object, *arguments: Any, **named: Any) -> object:  # type: ignore[override] # as in grpc
         return super().__call__(request_iterator, *arguments, **named)
 
-    def with_call(self, request_iterator: object, *arguments: Any, **named: Any) -> Any:  # type: ignore[override] # as in grpc
+    def with_call(self, request_iterator: object, *arguments: Any, **named: Any) -> object:  # type: ignore[override] # as in grpc
         return super().with_call(request_iterator, *arguments, **named)
 
-    def future(self, request_iterator: object, *arguments: Any, **named: Any) -> Any:  # type: ignore[override] # as in grpc
+    def future(self, request_iterator: object, *arguments: Any, **named: Any) -> object:  # type: ignore[override] # as in grpc
         return super().future(request_iterator, *arguments, **named)
 
 
@@ -423,7 +426,7 @@ class _StreamStream(_ManyResponses, grpc.StreamStreamMultiCallable):  # type: ig
     arity = "stream_stream"
     takes_one_request = False
 
-    def __call__(self, request_iterator: object, *arguments: Any, **named: Any) -> Any:  # type: ignore[override] # as in grpc
+    def __call__(self, request_iterator: object, *arguments: Any, **named: Any) -> object:  # type: ignore[override] # as in grpc
         return super().__call__(request_iterator, *arguments, **named)
 
 

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 
 from grpc_backoff.grpcio.sync_private import Rendezvous
 from grpc_backoff.sync.call import FutureCall
+
+if TYPE_CHECKING:
+    from types import TracebackType
 
 
 class FutureRendezvous(Rendezvous):  # type: ignore[misc] # grpcio's own class is Any here
@@ -37,7 +40,7 @@ class FutureRendezvous(Rendezvous):  # type: ignore[misc] # grpcio's own class i
             raise error
         return self._state.response
 
-    def traceback(self, timeout: float | None = None) -> Any:
+    def traceback(self, timeout: float | None = None) -> TracebackType | None:
         """Return the traceback of a failed call's error; see `grpc.Future.traceback`."""
         error = self.exception(timeout)
         if error is None:

@@ -29,7 +29,7 @@ class Replay:
     def __init__(
         self,
         requests: Iterable[object],
-        serialize: Callable[[Any], bytes] | None,
+        serialize: Callable[[object], bytes] | None,
         limit: int,
     ) -> None:
         """Start without requests; `limit` is how many bytes are kept."""

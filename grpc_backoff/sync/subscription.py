@@ -6,9 +6,9 @@ One thread reads at a time. Any thread may close the subscription, and the threa
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import grpc
 
@@ -23,7 +23,11 @@ from grpc_backoff.sync.call_errors import RetriesExhaustedError
 from grpc_backoff.sync.multicallables import MultiCallable
 
 if TYPE_CHECKING:
+    from grpc_backoff.decide.calls.call_machine import Metadata
+    from grpc_backoff.grpcio.shapes import BackgroundCall
     from grpc_backoff.sync.calls import Calls
+
+RequestT = TypeVar("RequestT")
 
 
 class Subscription(SubscriptionShell):
@@ -73,7 +77,7 @@ class Subscription(SubscriptionShell):
         finally:
             self._reader.release()
 
-    def _go_on(self, todo: s.Open | CallHook | None, call: object) -> None:
+    def _go_on(self, todo: s.Open | CallHook | None, call: BackgroundCall | None) -> None:
         if isinstance(todo, s.Open):
             opened = self._open(todo)
             with self._changed:
@@ -89,7 +93,7 @@ class Subscription(SubscriptionShell):
         else:
             self._sleep()
 
-    def _read(self, call: Any) -> None:
+    def _read(self, call: BackgroundCall) -> None:
         try:
             message = next(call)
         except StopIteration:
@@ -115,7 +119,7 @@ class Subscription(SubscriptionShell):
     def _cancelled(self) -> Any:
         return InactiveRpcError(call_state(grpc.StatusCode.CANCELLED, self._closed_details, (), ()))
 
-    def _metadata(self, pairs: tuple[object, ...] | None) -> object:
+    def _metadata(self, pairs: Metadata | None) -> Metadata | None:
         return pairs
 
     def _drain(self) -> None:
@@ -161,14 +165,14 @@ class Subscription(SubscriptionShell):
 
 def subscribe(
     multicallable: object,
-    request: object,
+    request: RequestT,
     *,
-    resume: Callable[[Any, Any], object] | None = None,
+    resume: Callable[[Any, RequestT], RequestT] | None = None,
     policy: Retry = "background",
     ends: Literal["resume", "stop"] = "resume",
     gaps: bool = False,
     timeout: float | None = None,
-    metadata: object = None,
+    metadata: Iterable[tuple[str, str | bytes]] | None = None,
     credentials: grpc.CallCredentials | None = None,
     wait_for_ready: bool = True,
     compression: grpc.Compression | None = None,

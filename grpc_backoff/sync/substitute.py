@@ -18,7 +18,7 @@ class Substitute(GrpcioChannel):  # type: ignore[misc] # grpcio's own class is A
     """
 
     @classmethod
-    def __subclasshook__(cls, other: type) -> Any:
+    def __subclasshook__(cls, other: type) -> bool:
         """Return whether a class is grpcio's, or is derived from it."""
         return GrpcioChannel in other.__mro__ if cls is Substitute else NotImplemented
 

@@ -9,12 +9,31 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
 from grpc_backoff.telemetry.trace import OPENTELEMETRY
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import ModuleType
+
     from grpc_backoff.decide.calls.events import CallEvent
+
+    class Span(Protocol):
+        """What is used of OpenTelemetry's spans."""
+
+        def add_event(self, name: str, attributes: Mapping[str, object] | None = None) -> object:
+            """Add an event that happens now."""
+            ...
+
+        def set_status(self, status: object) -> object:
+            """Set the span's status."""
+            ...
+
+        def end(self) -> object:
+            """End the span."""
+            ...
+
 
 _NAME = "grpc_backoff"
 _OK = "OK"
@@ -35,12 +54,12 @@ def spans_of(method: str) -> CallSpans | None:
 class CallSpans:
     """The spans of one call's attempts, one at a time."""
 
-    def __init__(self, trace: Any, caller: Any, method: str) -> None:
+    def __init__(self, trace: ModuleType, caller: Span, method: str) -> None:
         """Start without spans; `caller` is the parent of the spans to be created."""
         self._trace = trace
         self._caller = caller
         self._method = method.removeprefix("/")
-        self._attempt: Any = None
+        self._attempt: Span | None = None
 
     def begin(self, previous: int) -> None:
         """Start an attempt's span, or note that its wait for a connection is over; `previous` attempts came before."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 from weakref import WeakValueDictionary
 
 from grpc_backoff.policy.budget import RetryBudget
 
-Guard = Callable[[], AbstractContextManager[Any]]
+Guard = Callable[[], AbstractContextManager[object]]
 """Returns the lock under which tokens are counted."""
 
 _THOUSANDTHS = 1000  # whole numbers, so that ten successes at 0.1 make exactly one token
