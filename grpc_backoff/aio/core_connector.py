@@ -21,17 +21,18 @@ import asyncio
 import math
 from collections.abc import Callable, Coroutine, Sequence
 from contextvars import Context
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakSet
 
 import grpc
 import grpc.aio
 
 from grpc_backoff.aio.core_channel import CoreChannel
+from grpc_backoff.aio.loop_clock import LoopClock
 from grpc_backoff.aio.loops import until_done
 from grpc_backoff.base.stepping import Stepper
 from grpc_backoff.connection.clock import Clock
-from grpc_backoff.connection.connector import ConnectError, Loss
+from grpc_backoff.connection.connector import Loss
 from grpc_backoff.decide.connections import dial_machine as m
 from grpc_backoff.decide.connections.core_texts import (
     EXPLAIN_METHOD,
@@ -43,12 +44,9 @@ from grpc_backoff.decide.connections.core_texts import (
 )
 from grpc_backoff.decide.connections.dial_times import EXPLAIN_TIMEOUT
 from grpc_backoff.decide.connections.events import Failure
-from grpc_backoff.engine.core_connector import BaseConnector, Complaints, Reporting, unheard
+from grpc_backoff.engine.core_connector import BaseConnector, Complaints, Reporting, Tell, unheard
 from grpc_backoff.grpcio import aio_private
 from grpc_backoff.grpcio.private import exclude_service, has_plugin
-
-if TYPE_CHECKING:
-    from grpc_backoff.config.credentials import CredentialsSource, Outcome
 
 exclude_service(EXPLAIN_SERVICE)
 
@@ -59,14 +57,14 @@ connections: WeakSet[CoreConnection] = WeakSet()
 class CoreConnection(Stepper[m.Input, m.Effect], Reporting):
     """One dial of a C-core channel, and the connection that it makes."""
 
-    def __init__(self, owner: CoreConnector, limit: float) -> None:
-        """Start to dial; `limit` is the attempt's time limit, in seconds."""
+    def __init__(self, owner: CoreConnector, limit: float, tell: Tell) -> None:
+        """Start to dial; `limit` is the attempt's time limit, in seconds. `tell` is called with the outcome."""
         super().__init__()
-        loop = owner.loop
         self.core_channel = CoreChannel(
-            owner.make_channel(limit), loop, owner.clock.now, self.look, self._left, self._judge, self.look
+            owner.make_channel(limit), owner.loop, owner.clock.now, self.look, self._left, self._judge, self.look
         )
         self._owner = owner
+        self._tell = tell
         self.answered = self.unanswered = unheard
         self._refused = self._dropped = False
         self._complaints = Complaints(owner.keepalive)
@@ -75,18 +73,12 @@ class CoreConnection(Stepper[m.Input, m.Effect], Reporting):
         self._closing = False
         self._seen_ended = math.inf
         self._loss: Loss | None = None
-        self._redials = 0
-        self._redialled: Callable[[], None] | None = None
-        self._failure: Failure | None = None
-        self._question: Any = None
-        self._dialled: asyncio.Future[None] = loop.create_future()
-        self._lost: asyncio.Future[None] = loop.create_future()
-        self._closed: asyncio.Future[None] = loop.create_future()
+        self._question: grpc.aio.Call | None = None
         connections.add(self)
         self.core_channel.check(True)
         guarded, owner.guards = owner.guards, False
         self._state, effects = owner.machine.begin(
-            loop.time(),
+            owner.home.now(),
             limit,
             last_life=owner.last_life,
             familiar=owner.familiar,
@@ -98,26 +90,18 @@ class CoreConnection(Stepper[m.Input, m.Effect], Reporting):
 
     # The attempt.
 
-    async def made(self) -> None:
-        """Wait until calls may use the connection.
-
-        Raises:
-            ConnectError: the attempt failed.
-        """
-        try:
-            await self._dialled
-            if self._question is not None:
-                await self._explain()
-        except asyncio.CancelledError:
-            await self.close(None)
-            raise
-        if self._failure is not None:
-            await self.core_channel.close()
-            raise ConnectError(self._failure, self._redials)
-
     def decided(self) -> bool:
-        """Return whether the core has an outcome; see `Connector.decided`."""
-        return m.is_decided(self._state, self.core_channel.shown(), self._owner.loop.time())
+        """Return whether the core has an outcome that has not been reported yet."""
+        return m.is_decided(self._state, self.core_channel.shown(), self._owner.home.now())
+
+    def abandon(self) -> None:
+        """Abandon the attempt; the core closes its socket at its own limit, if not before."""
+        self._tell = unheard
+        self.feed(m.Abandon())
+
+    def _report(self, outcome: CoreConnection | Failure) -> None:
+        tell, self._tell = self._tell, unheard  # it refers to the manager (CB-10)
+        tell(outcome)
 
     # The connection.
 
@@ -127,7 +111,7 @@ class CoreConnection(Stepper[m.Input, m.Effect], Reporting):
 
     def link(self) -> Link:
         """Return the connection's state. Call this at the moment when a call ends."""
-        shown, now = self.core_channel.shown(), self._owner.loop.time()
+        shown, now = self.core_channel.shown(), self._owner.home.now()
         if shown != m.READY:
             self._seen_ended = min(self._seen_ended, self._state.ended, now)
         return m.link_of(shown, now - self._seen_ended)
@@ -171,21 +155,6 @@ class CoreConnection(Stepper[m.Input, m.Effect], Reporting):
             self.look()
         return self._loss
 
-    async def lost(self) -> Loss:
-        """Wait until the core has seen the connection end; return how it ended."""
-        await until_done(self._lost)
-        return self._loss or Loss("it was closed on this side", graceful=True)
-
-    async def watch_redials(self, tell: Callable[[], None]) -> None:
-        """Call `tell` each time that the core redials by itself; see `Connection.watch_redials`."""
-        self._redialled = tell
-        for _ in range(self._redials):
-            tell()
-        try:
-            await until_done(self._closed)
-        finally:
-            self._redialled = None
-
     def retire(self) -> None:
         """Accept no new calls; close once the running ones have ended."""
         self.feed(m.Retire())
@@ -225,34 +194,33 @@ class CoreConnection(Stepper[m.Input, m.Effect], Reporting):
         self.look()
 
     def _step(self, input_: m.Input) -> Sequence[m.Effect]:
-        self._state, effects = self._owner.machine.step(self._state, input_, self._owner.loop.time())
+        self._state, effects = self._owner.machine.step(self._state, input_, self._owner.home.now())
         return effects
 
     def _carry_out(self, effect: m.Effect) -> None:  # noqa: C901 - one branch for each effect
         match effect:
             case m.LookAt(at):
                 self._cancel_timer()
-                self._timer = self._owner.loop.call_at(at, self._timer_fired, context=Context())
+                self._timer = self._owner.home.call_at(at, self._timer_fired)
             case m.NotifyOn(shown):
                 self.core_channel.watch(shown)
             case m.Explain():
-                self._closing = True  # `made` waits for the answer and then closes: a task would cost turns of the loop
-                self._question = self._ask()
-                self._end_dial()
+                self._ask()
             case m.Made():
                 self._owner.after_failure = False
                 self._owner.open.add(self)
-                self._end_dial()
+                self._report(self)
             case m.Failed(failure):
-                self._owner.after_failure, self._failure = True, failure
+                self._owner.after_failure = True
+                self._report(failure)
             case m.Lost(loss):
                 self._loss = loss
                 self._look_for_complaint()  # a call may have ended before the core had left READY
-                self._lost.set_result(None)
+                self._owner.lost()
             case m.FirstAnswer():
                 self.answered()
-            case m.Redialled():
-                self._note_redial()
+            case m.Redialled(late):
+                self._owner.redialled(late=late)
             case m.GuardNext():
                 self._owner.guard_next()
             case m.EndCalls(details):
@@ -260,33 +228,24 @@ class CoreConnection(Stepper[m.Input, m.Effect], Reporting):
             case m.Close():
                 self._close()
 
-    def _note_redial(self) -> None:
-        self._redials += 1
-        if self._redialled is not None:
-            self._redialled()
-
-    def _end_dial(self) -> None:
-        if not self._dialled.done():  # otherwise, the attempt has been cancelled
-            self._dialled.set_result(None)
-
-    async def _explain(self) -> None:
-        question, self._question = self._question, None  # a call that is referenced keeps the closed channel alive
-        self.feed(m.Explained((await question.code()).name, await question.details() or ""))
-
-    def _ask(self) -> grpc.aio.Call:
+    def _ask(self) -> None:
         """Ask why the dial failed. The call never leaves the process, and grpcio's own metrics do not count it."""
         ask: Callable[..., grpc.aio.Call] = self.core_channel.channel.unary_unary(EXPLAIN_METHOD)
         question = ask(self._owner.question, wait_for_ready=False, timeout=EXPLAIN_TIMEOUT)
         self.core_channel.began(question, None)
-        return question
+        question.add_done_callback(self._answer)
+        self._question = question  # if nothing refers to a call, grpcio cancels it
+
+    def _answer(self, question: grpc.aio.Call) -> None:
+        self._question = None  # a call that is referenced keeps the closed channel alive
+        status = aio_private.status_of(question)
+        self.feed(m.Explained(status.code().name, status.details() or ""))
 
     def _close(self) -> None:
         self._cancel_timer()
-        self._closed.set_result(None)
-        if not self._lost.done():
-            self._lost.set_result(None)
         self._owner.open.discard(self)
         self.answered = unheard
+        self._owner.closed()
         if not self._closing:
             self._owner.spawn(self.core_channel.close())
 
@@ -296,56 +255,16 @@ class CoreConnector(BaseConnector[CoreConnection]):
 
     def __init__(self, *arguments: Any, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
         """Take the arguments of `BaseConnector`, and the channel's clock and event loop."""
-        super().__init__(*arguments, notifies=True)
+        super().__init__(*arguments, home=LoopClock(loop), notifies=True)
         self.clock = clock
         self.loop = loop
         self.after_failure = False
         """Whether the last attempt with an outcome failed."""
-        self._attempt: CoreConnection | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def connect(self, limit: float) -> CoreConnection:
-        """Make one attempt; see `Connector.connect`.
-
-        This uses a new channel, which is not reused once its attempt has failed or its connection is lost. After a
-        failure, a core channel would dial by itself (CB-1), and only the addresses that it already knows (CH-8).
-        """
-        if self._source is not None:
-            limit -= await self._read_credentials(self._source, limit)
-        connection = self._attempt = CoreConnection(self, limit)
-        try:
-            await connection.made()
-        finally:
-            if self._attempt is connection:  # until now, because a late loop asks for the outcome before it takes it
-                self._attempt = None
-        return connection
-
-    async def _read_credentials(self, source: CredentialsSource, limit: float) -> float:
-        """Read the credentials for an attempt of `limit` seconds (PO-10); return how many seconds that took.
-
-        Raises:
-            ConnectError: there are no credentials.
-        """
-        from grpc_backoff.engine.credentials import time_to_read, too_slow  # noqa: PLC0415 - few channels have a source
-
-        loop, began, most = self.loop, self.loop.time(), time_to_read(limit)
-        read: asyncio.Future[Outcome] = loop.create_future()
-
-        def tell(outcome: Outcome) -> None:
-            # Unless the attempt was cancelled.
-            loop.call_soon_threadsafe(lambda: None if read.done() else read.set_result(outcome))
-
-        source.read(tell)
-        await until_done(read, within=most)
-        outcome = read.result() if read.done() else too_slow(most)
-        if isinstance(outcome, Failure):
-            raise ConnectError(outcome)
-        self.credentials = outcome
-        return loop.time() - began
-
-    def decided(self) -> bool:
-        """Return whether the core has an outcome; see `Connector.decided`."""
-        return self._attempt is not None and self._attempt.decided()
+    def dial(self, limit: float, tell: Tell) -> CoreConnection:
+        """Start one attempt; see `BaseConnector.dial`."""
+        return CoreConnection(self, limit, tell)
 
     async def close(self, grace: float | None) -> None:
         """Give all calls up to `grace` seconds to finish, then close every channel."""

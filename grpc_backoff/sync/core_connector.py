@@ -38,15 +38,13 @@ from grpc_backoff.decide.connections.core_texts import (
     shows_life,
 )
 from grpc_backoff.decide.connections.dial_times import EXPLAIN_TIMEOUT
-from grpc_backoff.decide.connections.events import Failure
-from grpc_backoff.engine.core_connector import BaseConnector, Complaints, Reporting, unheard
+from grpc_backoff.engine.core_connector import BaseConnector, Complaints, Reporting, Tell, unheard
 from grpc_backoff.engine.gate import Gate, LivenessReply, is_shut
 from grpc_backoff.grpcio.private import exclude_service
 from grpc_backoff.grpcio.sync_private import close_channel, core_channel, noticing_headers, state_check, unavailable
 from grpc_backoff.sync.conductor import Conductor
 
 if TYPE_CHECKING:
-    from grpc_backoff.config.credentials import CredentialsSource, Outcome
     from grpc_backoff.decide.connections.health_machine import Answered, Ended
 
 exclude_service(EXPLAIN_SERVICE)
@@ -97,7 +95,7 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate, Reporting):
         streamed: whether the connection has carried a call that grpcio serves on a separate thread.
     """
 
-    def __init__(self, owner: CoreConnector, limit: float, tell: Callable[[CoreConnection | Failure], None]) -> None:
+    def __init__(self, owner: CoreConnector, limit: float, tell: Tell) -> None:
         """Start to dial; `limit` is the attempt's time limit, in seconds. `tell` is called with the outcome."""
         super().__init__()
         self.now = owner.conductor.now
@@ -374,78 +372,24 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate, Reporting):
             close_channel(self.channel)
 
 
-class ReadingAttempt:
-    """An attempt whose credentials are read first (PO-10). Everything runs on the conductor."""
-
-    def __init__(
-        self,
-        owner: CoreConnector,
-        source: CredentialsSource,
-        limit: float,
-        tell: Callable[[CoreConnection | Failure], None],
-    ) -> None:
-        """Start to read; `limit` is the time limit of the whole attempt, in seconds."""
-        from grpc_backoff.engine.credentials import time_to_read, too_slow  # noqa: PLC0415 - few channels have a source
-
-        conductor, most = owner.conductor, time_to_read(limit)
-        self._owner = owner
-        self._ends = conductor.now() + limit
-        self._tell = tell
-        self._dial: CoreConnection | None = None
-        self._timer = conductor.call_at(conductor.now() + most, lambda: self._read(too_slow(most)))
-        source.read(lambda outcome: conductor.post(lambda: self._read(outcome)))
-
-    def _read(self, outcome: Outcome) -> None:
-        tell, self._tell = self._tell, _ignore
-        self._timer.cancel()
-        if tell is _ignore:
-            return  # it has timed out, or was abandoned
-        if isinstance(outcome, Failure):
-            tell(outcome)
-        else:
-            self._owner.credentials = outcome
-            self._dial = CoreConnection(self._owner, self._ends - self._owner.conductor.now(), tell)
-
-    def decided(self) -> bool:
-        """Return whether the core has an outcome that has not been polled yet."""
-        return self._dial is not None and self._dial.decided()
-
-    def abandon(self) -> None:
-        """Abandon the attempt; a function of the program that reads credentials may go on."""
-        self._tell = _ignore
-        self._timer.cancel()
-        if self._dial is not None:
-            self._dial.abandon()
-
-
 class CoreConnector(BaseConnector[CoreConnection]):
     """Creates one C-core channel for each attempt."""
 
     def __init__(self, *arguments: Any, conductor: Conductor) -> None:
         """Take the arguments of `BaseConnector`, and the conductor."""
-        super().__init__(*arguments)
+        super().__init__(*arguments, home=conductor)
         self.conductor = conductor
         self.fail_fast = False if self._resolver_configures else None
         """The value of `wait_for_ready` that makes grpcio's own calls fail-fast; False costs grpcio microseconds per
         call."""
         self.times_calls = False
         """Whether connections note when their calls begin (LV-2)."""
-        self.made: Callable[[CoreConnection], None] = _ignore
+        self.made: Callable[[CoreConnection], None] = unheard
         """Called on the conductor with each new connection."""
-        self.lost: Callable[[], None] = _ignore
-        """Called on the conductor when it is known how a connection has ended."""
-        self.closed: Callable[[], None] = _ignore
-        """Called on the conductor when a connection has taken its last call and is being closed."""
-        self.redialled: Callable[..., None] = _ignore
-        """Called on the conductor each time that the core has redialled by itself, with `late` (CB-16)."""
 
-    def connect(
-        self, limit: float, tell: Callable[[CoreConnection | Failure], None]
-    ) -> CoreConnection | ReadingAttempt:
-        """Start one attempt; when it ends, call `tell` on the conductor with its outcome, unless it was abandoned."""
-        if self._source is None:
-            return CoreConnection(self, limit, tell)
-        return ReadingAttempt(self, self._source, limit, tell)
+    def dial(self, limit: float, tell: Tell) -> CoreConnection:
+        """Start one attempt; see `BaseConnector.dial`."""
+        return CoreConnection(self, limit, tell)
 
     def make_channel(self, limit: float) -> grpc.Channel:
         """Return a channel that makes one attempt with a time limit of `limit` seconds."""
@@ -486,7 +430,3 @@ def _listen(call: Any, tell: Callable[[Answered | Ended], None]) -> None:
 
 def _is_anothers(_try_to_connect: bool) -> int:
     raise ValueError("the channel was created before a fork")
-
-
-def _ignore(*_: object, **__: object) -> None:
-    pass
