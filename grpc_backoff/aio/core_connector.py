@@ -18,8 +18,8 @@ belongs in front of pending calls, where it sees each call once and as a whole (
 from __future__ import annotations
 
 import asyncio
-import math
-from collections.abc import Callable, Coroutine, Sequence
+import logging
+from collections.abc import Callable, Coroutine
 from contextvars import Context
 from typing import Any
 from weakref import WeakSet
@@ -30,91 +30,51 @@ import grpc.aio
 from grpc_backoff.aio.core_channel import CoreChannel
 from grpc_backoff.aio.loop_clock import LoopClock
 from grpc_backoff.aio.loops import until_done
-from grpc_backoff.base.stepping import Stepper
 from grpc_backoff.connection.clock import Clock
-from grpc_backoff.connection.connector import Loss
+from grpc_backoff.connection.connector import AttemptInFlight, Loss
 from grpc_backoff.decide.connections import dial_machine as m
 from grpc_backoff.decide.connections.core_texts import (
     EXPLAIN_METHOD,
     EXPLAIN_SERVICE,
-    Link,
     pays,
     says_goaway,
     shows_life,
 )
 from grpc_backoff.decide.connections.dial_times import EXPLAIN_TIMEOUT
-from grpc_backoff.decide.connections.events import Failure
-from grpc_backoff.engine.core_connector import BaseConnector, Complaints, Reporting, Tell, unheard
+from grpc_backoff.decide.connections.events import Failure, Stage
+from grpc_backoff.engine.core_connector import BaseConnector, Tell, unheard
+from grpc_backoff.engine.core_dial import CoreDial
 from grpc_backoff.grpcio import aio_private
 from grpc_backoff.grpcio.private import exclude_service, has_plugin
 
 exclude_service(EXPLAIN_SERVICE)
 
+_LOG = logging.getLogger(__name__)
+
 connections: WeakSet[CoreConnection] = WeakSet()
 """Every dial and every connection of this process."""
 
 
-class CoreConnection(Stepper[m.Input, m.Effect], Reporting):
+class CoreConnection(CoreDial):
     """One dial of a C-core channel, and the connection that it makes."""
 
     def __init__(self, owner: CoreConnector, limit: float, tell: Tell) -> None:
         """Start to dial; `limit` is the attempt's time limit, in seconds. `tell` is called with the outcome."""
-        super().__init__()
+        super().__init__(owner, tell)
         self.core_channel = CoreChannel(
             owner.make_channel(limit), owner.loop, owner.clock.now, self.look, self._left, self._judge, self.look
         )
         self._owner = owner
-        self._tell = tell
-        self.answered = self.unanswered = unheard
-        self._refused = self._dropped = False
-        self._complaints = Complaints(owner.keepalive)
         if owner.pings:
             self.core_channel.watch_ends(self._look_for_complaint)
         self._closing = False
-        self._seen_ended = math.inf
-        self._loss: Loss | None = None
         self._question: grpc.aio.Call | None = None
         connections.add(self)
         self.core_channel.check(True)
-        guarded, owner.guards = owner.guards, False
-        self._state, effects = owner.machine.begin(
-            owner.home.now(),
-            limit,
-            last_life=owner.last_life,
-            familiar=owner.familiar,
-            after_failure=owner.after_failure,
-            guarded=guarded,
-        )
-        for effect in effects:
+        for effect in self.begin(limit):
             self._carry_out(effect)
 
-    # The attempt.
-
-    def decided(self) -> bool:
-        """Return whether the core has an outcome that has not been reported yet."""
-        return m.is_decided(self._state, self.core_channel.shown(), self._owner.home.now())
-
-    def abandon(self) -> None:
-        """Abandon the attempt; the core closes its socket at its own limit, if not before."""
-        self._tell = unheard
-        self.feed(m.Abandon())
-
-    def _report(self, outcome: CoreConnection | Failure) -> None:
-        tell, self._tell = self._tell, unheard  # it refers to the manager (CB-10)
-        tell(outcome)
-
     # The connection.
-
-    def alive(self) -> bool:
-        """Return whether the connection is up in the core right now; see `is_up`."""
-        return m.is_up(self._state, self.core_channel.shown())
-
-    def link(self) -> Link:
-        """Return the connection's state. Call this at the moment when a call ends."""
-        shown, now = self.core_channel.shown(), self._owner.home.now()
-        if shown != m.READY:
-            self._seen_ended = min(self._seen_ended, self._state.ended, now)
-        return m.link_of(shown, now - self._seen_ended)
 
     def last_used(self) -> float:
         """Return when a call last used the connection, in seconds on the channel's clock: now, if a call is running."""
@@ -186,50 +146,25 @@ class CoreConnection(Stepper[m.Input, m.Effect], Reporting):
         unused = self._owner.clock.now() - self.last_used()
         self.feed(m.Looked(core.shown(), core.running, unused, core.served, self._refused, self._dropped, left))
 
+    def shown(self) -> int:
+        """Return the channel's state; see `CoreChannel.shown`."""
+        return self.core_channel.shown()
+
     def _left(self) -> None:
         self.look(left=True)
 
-    def _timer_fired(self) -> None:
-        self._timer = None
-        self.look()
+    def _carry_out(self, effect: m.Effect) -> None:
+        super()._carry_out(effect)
+        if isinstance(effect, m.Lost):
+            self._look_for_complaint()  # a call may have ended before the core had left READY
 
-    def _step(self, input_: m.Input) -> Sequence[m.Effect]:
-        self._state, effects = self._owner.machine.step(self._state, input_, self._owner.home.now())
-        return effects
+    def _notify_on(self, shown: int) -> None:
+        self.core_channel.watch(shown)
 
-    def _carry_out(self, effect: m.Effect) -> None:  # noqa: C901 - one branch for each effect
-        match effect:
-            case m.LookAt(at):
-                self._cancel_timer()
-                self._timer = self._owner.home.call_at(at, self._timer_fired)
-            case m.NotifyOn(shown):
-                self.core_channel.watch(shown)
-            case m.Explain():
-                self._ask()
-            case m.Made():
-                self._owner.after_failure = False
-                self._owner.open.add(self)
-                self._report(self)
-            case m.Failed(failure):
-                self._owner.after_failure = True
-                self._report(failure)
-            case m.Lost(loss):
-                self._loss = loss
-                self._look_for_complaint()  # a call may have ended before the core had left READY
-                self._owner.lost()
-            case m.FirstAnswer():
-                self.answered()
-            case m.Redialled(late):
-                self._owner.redialled(late=late)
-            case m.GuardNext():
-                self._owner.guard_next()
-            case m.EndCalls(details):
-                self.core_channel.fail(details)
-            case m.Close():
-                self._close()
+    def _fail_calls(self, details: str) -> None:
+        self.core_channel.fail(details)
 
     def _ask(self) -> None:
-        """Ask why the dial failed. The call never leaves the process, and grpcio's own metrics do not count it."""
         ask: Callable[..., grpc.aio.Call] = self.core_channel.channel.unary_unary(EXPLAIN_METHOD)
         question = ask(self._owner.question, wait_for_ready=False, timeout=EXPLAIN_TIMEOUT)
         self.core_channel.began(question, None)
@@ -242,12 +177,39 @@ class CoreConnection(Stepper[m.Input, m.Effect], Reporting):
         self.feed(m.Explained(status.code().name, status.details() or ""))
 
     def _close(self) -> None:
-        self._cancel_timer()
-        self._owner.open.discard(self)
-        self.answered = unheard
-        self._owner.closed()
         if not self._closing:
             self._owner.spawn(self.core_channel.close())
+
+
+class SoonDial:
+    """An attempt that begins in the loop's next turn: until then, a listener may still stop the channel."""
+
+    def __init__(self, owner: CoreConnector, limit: float, tell: Tell) -> None:
+        """Take the arguments of `CoreConnection`."""
+        self._owner, self._limit, self._tell = owner, limit, tell
+        self._dial: CoreConnection | None = None
+        # Use a new context, because the connection outlives the call that happened to ask for it.
+        self._start: asyncio.Handle | None = owner.loop.call_soon(self._begin, context=Context())
+
+    def _begin(self) -> None:
+        tell, self._tell, self._start = self._tell, unheard, None
+        try:
+            self._dial = self._owner.dial(self._limit, tell)
+        except Exception as error:  # noqa: BLE001 - a bug must not leave the channel waiting for ever
+            _LOG.exception("an attempt to connect raised an unexpected exception")
+            tell(Failure(Stage.UNKNOWN, repr(error)))
+
+    def decided(self) -> bool:
+        """Return whether the core has an outcome that has not been reported yet."""
+        return self._dial is not None and self._dial.decided()
+
+    def abandon(self) -> None:
+        """Abandon the attempt, or do not begin it."""
+        if self._start is not None:
+            self._start.cancel()
+        self._tell, self._start = unheard, None
+        if self._dial is not None:
+            self._dial.abandon()
 
 
 class CoreConnector(BaseConnector[CoreConnection]):
@@ -258,9 +220,11 @@ class CoreConnector(BaseConnector[CoreConnection]):
         super().__init__(*arguments, home=LoopClock(loop), notifies=True)
         self.clock = clock
         self.loop = loop
-        self.after_failure = False
-        """Whether the last attempt with an outcome failed."""
         self._tasks: set[asyncio.Task[None]] = set()
+
+    def connect(self, limit: float, tell: Tell) -> AttemptInFlight:
+        """Start one attempt in the loop's next turn; see `BaseConnector.connect`."""
+        return SoonDial(self, limit, tell) if self._source is None else super().connect(limit, tell)
 
     def dial(self, limit: float, tell: Tell) -> CoreConnection:
         """Start one attempt; see `BaseConnector.dial`."""

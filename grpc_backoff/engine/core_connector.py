@@ -26,7 +26,6 @@ from grpc_backoff.policy.connect import ConnectPolicy
 
 if TYPE_CHECKING:
     from grpc_backoff.config.credentials import CredentialsSource
-    from grpc_backoff.engine.reading import ReadingAttempt
 
 Options = Sequence[tuple[str, Any]]
 DialT = TypeVar("DialT", bound=AttemptInFlight)
@@ -132,6 +131,7 @@ class BaseConnector(Watched, Generic[DialT]):
         credentials: those for the next attempt.
         question: the request with which the core is asked why a dial failed.
         guards: whether the core's next channel is to repeat no calls by itself (CB-16).
+        after_failure: whether the last attempt with an outcome failed.
         open: the connections that calls may use.
         keepalive: how often its connections ping.
         pings: whether they ping at all.
@@ -164,10 +164,11 @@ class BaseConnector(Watched, Generic[DialT]):
             derived = _derived.__wrapped__(target, self._options)
         self._resolver_configures, self._core_target, self.spreads, self.question, self.pings, self._repeats = derived
         self.guards = False
+        self.after_failure = False
         self.open: set[DialT] = set()
         self.keepalive = Keepalive()
 
-    def connect(self, limit: float, tell: Tell) -> DialT | ReadingAttempt:
+    def connect(self, limit: float, tell: Tell) -> AttemptInFlight:
         """Start one attempt; when it ends, `tell` its outcome at home, unless it was abandoned.
 
         It uses a new channel, which is not used again once its attempt has failed or its connection is lost. After a

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, cast
 import grpc
 
 from grpc_backoff.base import threads
-from grpc_backoff.base.stepping import Stepper
 from grpc_backoff.base.threads import Running
 from grpc_backoff.connection.connector import Loss
 from grpc_backoff.decide.connections import dial_machine as m
@@ -31,14 +30,14 @@ from grpc_backoff.decide.connections.core_texts import (
     LIVENESS_METHOD,
     LIVENESS_SERVICE,
     WATCH_METHOD,
-    Link,
     pays,
     proxy_header,
     says_goaway,
     shows_life,
 )
 from grpc_backoff.decide.connections.dial_times import EXPLAIN_TIMEOUT
-from grpc_backoff.engine.core_connector import BaseConnector, Complaints, Reporting, Tell, unheard
+from grpc_backoff.engine.core_connector import BaseConnector, Tell, unheard
+from grpc_backoff.engine.core_dial import CoreDial
 from grpc_backoff.engine.gate import Gate, LivenessReply, is_shut
 from grpc_backoff.grpcio.private import exclude_service
 from grpc_backoff.grpcio.sync_private import close_channel, core_channel, noticing_headers, state_check, unavailable
@@ -80,7 +79,7 @@ class CallTimes(dict[object, float]):
         self.pop(token, None)
 
 
-class CoreConnection(Stepper[m.Input, m.Effect], Gate, Reporting):
+class CoreConnection(CoreDial, Gate):
     """One dial of a C-core channel, and the connection that it makes.
 
     Attributes:
@@ -97,31 +96,21 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate, Reporting):
 
     def __init__(self, owner: CoreConnector, limit: float, tell: Tell) -> None:
         """Start to dial; `limit` is the attempt's time limit, in seconds. `tell` is called with the outcome."""
-        super().__init__()
-        self.now = owner.conductor.now
+        super().__init__(owner, tell)
         self.fail_fast = owner.fail_fast
         self.calls: set[object] | CallTimes = CallTimes(self.now) if owner.times_calls else set()
-        self.answered = self.unanswered = unheard  # called on the conductor
         self._condemned = ""
-        self._refused = self._dropped = self._left = False
+        self._left = False
         self.used = -math.inf
         self.retired = False
         self.served = False
         self.streamed = False
-        self._complaints = Complaints(owner.keepalive)
         self._owner = owner
-        self._tell = tell
-        self._seen_ended = math.inf
-        self._loss: Loss | None = None
         self._closing: Running | None = None
         self.channel = owner.make_channel(limit)
         self.check = state_check(self.channel)
         self.check(True)
-        guarded, owner.guards = owner.guards, False
-        self._state, effects = owner.machine.begin(
-            self.now(), limit, last_life=owner.last_life, familiar=owner.familiar, guarded=guarded
-        )
-        for effect in effects:
+        for effect in self.begin(limit):
             self._carry_out(effect)
 
     def shown(self) -> int:
@@ -131,21 +120,7 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate, Reporting):
         except ValueError:  # the channel is closed
             return m.SHUTDOWN
 
-    # The attempt. Called on the conductor.
-
-    def decided(self) -> bool:
-        """Return whether the core has an outcome that has not been polled yet."""
-        return m.is_decided(self._state, self.shown(), self.now())
-
-    def abandon(self) -> None:
-        """Abandon the attempt; the core closes its socket at its own limit, if not before."""
-        self.feed(m.Abandon())
-
     # Calls. All the overhead of a call on a READY channel is here and in `multicallables.py` (TH-2).
-
-    def alive(self) -> bool:
-        """Return whether the connection is up in the core right now; see `is_up`. Thread-safe."""
-        return m.is_up(self._state, self.shown())
 
     def last_used(self) -> float:
         """Return when a call last used the connection, in seconds on the channel's clock: now, if a call is running."""
@@ -219,13 +194,6 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate, Reporting):
         elif self.served or not self._refused:
             return
         self._owner.conductor.post(self.look)
-
-    def link(self) -> Link:
-        """Return the connection's state. Call this at the moment when a call ends. Thread-safe."""
-        shown, now = self.shown(), self.now()
-        if shown != m.READY:
-            self._seen_ended = min(self._seen_ended, self._state.ended, now)
-        return m.link_of(shown, now - self._seen_ended)
 
     # The end of the connection. Called on the conductor.
 
@@ -318,54 +286,32 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate, Reporting):
         self.feed(m.Looked(self.shown(), self.running, unused, self.served, self._refused, self._dropped, left))
 
     def _step(self, input_: m.Input) -> Sequence[m.Effect]:
-        self._state, effects = self._owner.machine.step(self._state, input_, self.now())
+        effects = super()._step(input_)
         self.retired = self.retired or m.has_ended(self._state)
         return effects
 
-    def _carry_out(self, effect: m.Effect) -> None:  # noqa: C901 - one branch for each effect
-        match effect:
-            case m.LookAt(at):
-                self._cancel_timer()
-                self._timer = self._owner.conductor.call_at(at, self.look)
-            case m.NotifyOn():
-                self._owner.conductor.watch(self)  # which looks from time to time, whatever the state
-            case m.Explain():
-                self.feed(self._explain())
-            case m.Made():
-                self._owner.open.add(self)
-                self._owner.made(self)
-                self._tell(self)
-            case m.Failed(failure):
-                self._tell(failure)
-            case m.Lost(loss):
-                self._loss = loss
-                self._owner.lost()
-            case m.FirstAnswer():
-                self.answered()
-            case m.Redialled(late):
-                self._owner.redialled(late=late)
-            case m.GuardNext():
-                self._owner.guard_next()
-            case m.EndCalls(details):
-                self.fail(details)
-            case m.Close():
-                self._close()
+    def _carry_out(self, effect: m.Effect) -> None:
+        if isinstance(effect, m.Made):
+            self._owner.made(self)
+        super()._carry_out(effect)
 
-    def _explain(self) -> m.Explained:
-        """Ask why the dial failed. The call fails at once and never leaves the process."""
+    def _notify_on(self, _shown: int) -> None:
+        self._owner.conductor.watch(self)  # which looks from time to time, whatever the state
+
+    def _fail_calls(self, details: str) -> None:
+        self.fail(details)
+
+    def _ask(self) -> None:
         ask: Callable[..., object] = self.channel.unary_unary(EXPLAIN_METHOD)
+        explained = m.Explained("OK", "")
         try:
-            ask(self._owner.question, wait_for_ready=False, timeout=EXPLAIN_TIMEOUT)
+            ask(self._owner.question, wait_for_ready=False, timeout=EXPLAIN_TIMEOUT)  # it fails at once
         except grpc.RpcError as error:
-            return m.Explained(error.code().name, error.details() or "")
-        return m.Explained("OK", "")
+            explained = m.Explained(error.code().name, error.details() or "")
+        self.feed(explained)
 
     def _close(self) -> None:
-        self._cancel_timer()
-        self.answered = unheard
         self._owner.conductor.unwatch(self)
-        self._owner.open.discard(self)
-        self._owner.closed()
         if self.calls or self.streamed:
             self._closing = _close_elsewhere(self.channel, self._condemned)
         else:

@@ -22,7 +22,7 @@ class Dialler:
 
     async def connect(self, limit):
         outcome = self._loop.create_future()
-        self.attempt = self.core.connect(limit, lambda found: outcome.done() or outcome.set_result(found))
+        self.attempt = self.core.dial(limit, lambda found: outcome.done() or outcome.set_result(found))
         try:
             found = await outcome
         except asyncio.CancelledError:
