@@ -392,7 +392,7 @@ def _make_pool(
 ) -> SharedPool:
     """Return the connections of one or more channels, with the channels' shares in them."""
 
-    def make_connector(endpoint: str) -> Connector[CallConnection]:
+    def make_connector(endpoint: str) -> core_connector.CoreConnector | Connector[CallConnection]:
         if connector is not None:
             return connector
         target, options = setup.dialled(endpoint)

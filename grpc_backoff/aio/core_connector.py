@@ -18,119 +18,63 @@ belongs in front of pending calls, where it sees each call once and as a whole (
 from __future__ import annotations
 
 import asyncio
-import math
-from collections.abc import Callable, Coroutine, Sequence
+import logging
+from collections.abc import Callable, Coroutine
 from contextvars import Context
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakSet
 
 import grpc
 import grpc.aio
 
 from grpc_backoff.aio.core_channel import CoreChannel
+from grpc_backoff.aio.loop_clock import LoopClock
 from grpc_backoff.aio.loops import until_done
-from grpc_backoff.base.stepping import Stepper
 from grpc_backoff.connection.clock import Clock
-from grpc_backoff.connection.connector import ConnectError, Loss
+from grpc_backoff.connection.connector import AttemptInFlight, Loss
 from grpc_backoff.decide.connections import dial_machine as m
 from grpc_backoff.decide.connections.core_texts import (
     EXPLAIN_METHOD,
     EXPLAIN_SERVICE,
-    Link,
     pays,
     says_goaway,
     shows_life,
 )
 from grpc_backoff.decide.connections.dial_times import EXPLAIN_TIMEOUT
-from grpc_backoff.decide.connections.events import Failure
-from grpc_backoff.engine.core_connector import BaseConnector, Complaints, Reporting, unheard
+from grpc_backoff.decide.connections.events import Failure, Stage
+from grpc_backoff.engine.core_connector import BaseConnector, Tell, unheard
+from grpc_backoff.engine.core_dial import CoreDial
 from grpc_backoff.grpcio import aio_private
 from grpc_backoff.grpcio.private import exclude_service, has_plugin
 
-if TYPE_CHECKING:
-    from grpc_backoff.config.credentials import CredentialsSource, Outcome
-
 exclude_service(EXPLAIN_SERVICE)
+
+_LOG = logging.getLogger(__name__)
 
 connections: WeakSet[CoreConnection] = WeakSet()
 """Every dial and every connection of this process."""
 
 
-class CoreConnection(Stepper[m.Input, m.Effect], Reporting):
+class CoreConnection(CoreDial):
     """One dial of a C-core channel, and the connection that it makes."""
 
-    def __init__(self, owner: CoreConnector, limit: float) -> None:
-        """Start to dial; `limit` is the attempt's time limit, in seconds."""
-        super().__init__()
-        loop = owner.loop
+    def __init__(self, owner: CoreConnector, limit: float, tell: Tell) -> None:
+        """Start to dial; `limit` is the attempt's time limit, in seconds. `tell` is called with the outcome."""
+        super().__init__(owner, tell)
         self.core_channel = CoreChannel(
-            owner.make_channel(limit), loop, owner.clock.now, self.look, self._left, self._judge, self.look
+            owner.make_channel(limit), owner.loop, owner.clock.now, self.look, self._left, self._judge, self.look
         )
         self._owner = owner
-        self.answered = self.unanswered = unheard
-        self._refused = self._dropped = False
-        self._complaints = Complaints(owner.keepalive)
         if owner.pings:
             self.core_channel.watch_ends(self._look_for_complaint)
         self._closing = False
-        self._seen_ended = math.inf
-        self._loss: Loss | None = None
-        self._redials = 0
-        self._redialled: Callable[[], None] | None = None
-        self._failure: Failure | None = None
-        self._question: Any = None
-        self._dialled: asyncio.Future[None] = loop.create_future()
-        self._lost: asyncio.Future[None] = loop.create_future()
-        self._closed: asyncio.Future[None] = loop.create_future()
+        self._question: grpc.aio.Call | None = None
         connections.add(self)
         self.core_channel.check(True)
-        guarded, owner.guards = owner.guards, False
-        self._state, effects = owner.machine.begin(
-            loop.time(),
-            limit,
-            last_life=owner.last_life,
-            familiar=owner.familiar,
-            after_failure=owner.after_failure,
-            guarded=guarded,
-        )
-        for effect in effects:
+        for effect in self.begin(limit):
             self._carry_out(effect)
 
-    # The attempt.
-
-    async def made(self) -> None:
-        """Wait until calls may use the connection.
-
-        Raises:
-            ConnectError: the attempt failed.
-        """
-        try:
-            await self._dialled
-            if self._question is not None:
-                await self._explain()
-        except asyncio.CancelledError:
-            await self.close(None)
-            raise
-        if self._failure is not None:
-            await self.core_channel.close()
-            raise ConnectError(self._failure, self._redials)
-
-    def decided(self) -> bool:
-        """Return whether the core has an outcome; see `Connector.decided`."""
-        return m.is_decided(self._state, self.core_channel.shown(), self._owner.loop.time())
-
     # The connection.
-
-    def alive(self) -> bool:
-        """Return whether the connection is up in the core right now; see `is_up`."""
-        return m.is_up(self._state, self.core_channel.shown())
-
-    def link(self) -> Link:
-        """Return the connection's state. Call this at the moment when a call ends."""
-        shown, now = self.core_channel.shown(), self._owner.loop.time()
-        if shown != m.READY:
-            self._seen_ended = min(self._seen_ended, self._state.ended, now)
-        return m.link_of(shown, now - self._seen_ended)
 
     def last_used(self) -> float:
         """Return when a call last used the connection, in seconds on the channel's clock: now, if a call is running."""
@@ -171,21 +115,6 @@ class CoreConnection(Stepper[m.Input, m.Effect], Reporting):
             self.look()
         return self._loss
 
-    async def lost(self) -> Loss:
-        """Wait until the core has seen the connection end; return how it ended."""
-        await until_done(self._lost)
-        return self._loss or Loss("it was closed on this side", graceful=True)
-
-    async def watch_redials(self, tell: Callable[[], None]) -> None:
-        """Call `tell` each time that the core redials by itself; see `Connection.watch_redials`."""
-        self._redialled = tell
-        for _ in range(self._redials):
-            tell()
-        try:
-            await until_done(self._closed)
-        finally:
-            self._redialled = None
-
     def retire(self) -> None:
         """Accept no new calls; close once the running ones have ended."""
         self.feed(m.Retire())
@@ -217,78 +146,70 @@ class CoreConnection(Stepper[m.Input, m.Effect], Reporting):
         unused = self._owner.clock.now() - self.last_used()
         self.feed(m.Looked(core.shown(), core.running, unused, core.served, self._refused, self._dropped, left))
 
+    def shown(self) -> int:
+        """Return the channel's state; see `CoreChannel.shown`."""
+        return self.core_channel.shown()
+
     def _left(self) -> None:
         self.look(left=True)
 
-    def _timer_fired(self) -> None:
-        self._timer = None
-        self.look()
+    def _carry_out(self, effect: m.Effect) -> None:
+        super()._carry_out(effect)
+        if isinstance(effect, m.Lost):
+            self._look_for_complaint()  # a call may have ended before the core had left READY
 
-    def _step(self, input_: m.Input) -> Sequence[m.Effect]:
-        self._state, effects = self._owner.machine.step(self._state, input_, self._owner.loop.time())
-        return effects
+    def _notify_on(self, shown: int) -> None:
+        self.core_channel.watch(shown)
 
-    def _carry_out(self, effect: m.Effect) -> None:  # noqa: C901 - one branch for each effect
-        match effect:
-            case m.LookAt(at):
-                self._cancel_timer()
-                self._timer = self._owner.loop.call_at(at, self._timer_fired, context=Context())
-            case m.NotifyOn(shown):
-                self.core_channel.watch(shown)
-            case m.Explain():
-                self._closing = True  # `made` waits for the answer and then closes: a task would cost turns of the loop
-                self._question = self._ask()
-                self._end_dial()
-            case m.Made():
-                self._owner.after_failure = False
-                self._owner.open.add(self)
-                self._end_dial()
-            case m.Failed(failure):
-                self._owner.after_failure, self._failure = True, failure
-            case m.Lost(loss):
-                self._loss = loss
-                self._look_for_complaint()  # a call may have ended before the core had left READY
-                self._lost.set_result(None)
-            case m.FirstAnswer():
-                self.answered()
-            case m.Redialled():
-                self._note_redial()
-            case m.GuardNext():
-                self._owner.guard_next()
-            case m.EndCalls(details):
-                self.core_channel.fail(details)
-            case m.Close():
-                self._close()
+    def _fail_calls(self, details: str) -> None:
+        self.core_channel.fail(details)
 
-    def _note_redial(self) -> None:
-        self._redials += 1
-        if self._redialled is not None:
-            self._redialled()
-
-    def _end_dial(self) -> None:
-        if not self._dialled.done():  # otherwise, the attempt has been cancelled
-            self._dialled.set_result(None)
-
-    async def _explain(self) -> None:
-        question, self._question = self._question, None  # a call that is referenced keeps the closed channel alive
-        self.feed(m.Explained((await question.code()).name, await question.details() or ""))
-
-    def _ask(self) -> grpc.aio.Call:
-        """Ask why the dial failed. The call never leaves the process, and grpcio's own metrics do not count it."""
+    def _ask(self) -> None:
         ask: Callable[..., grpc.aio.Call] = self.core_channel.channel.unary_unary(EXPLAIN_METHOD)
         question = ask(self._owner.question, wait_for_ready=False, timeout=EXPLAIN_TIMEOUT)
         self.core_channel.began(question, None)
-        return question
+        question.add_done_callback(self._answer)
+        self._question = question  # if nothing refers to a call, grpcio cancels it
+
+    def _answer(self, question: grpc.aio.Call) -> None:
+        self._question = None  # a call that is referenced keeps the closed channel alive
+        status = aio_private.status_of(question)
+        self.feed(m.Explained(status.code().name, status.details() or ""))
 
     def _close(self) -> None:
-        self._cancel_timer()
-        self._closed.set_result(None)
-        if not self._lost.done():
-            self._lost.set_result(None)
-        self._owner.open.discard(self)
-        self.answered = unheard
         if not self._closing:
             self._owner.spawn(self.core_channel.close())
+
+
+class SoonDial:
+    """An attempt that begins in the loop's next turn: until then, a listener may still stop the channel."""
+
+    def __init__(self, owner: CoreConnector, limit: float, tell: Tell) -> None:
+        """Take the arguments of `CoreConnection`."""
+        self._owner, self._limit, self._tell = owner, limit, tell
+        self._dial: CoreConnection | None = None
+        # Use a new context, because the connection outlives the call that happened to ask for it.
+        self._start: asyncio.Handle | None = owner.loop.call_soon(self._begin, context=Context())
+
+    def _begin(self) -> None:
+        tell, self._tell, self._start = self._tell, unheard, None
+        try:
+            self._dial = self._owner.dial(self._limit, tell)
+        except Exception as error:  # noqa: BLE001 - a bug must not leave the channel waiting for ever
+            _LOG.exception("an attempt to connect raised an unexpected exception")
+            tell(Failure(Stage.UNKNOWN, repr(error)))
+
+    def decided(self) -> bool:
+        """Return whether the core has an outcome that has not been reported yet."""
+        return self._dial is not None and self._dial.decided()
+
+    def abandon(self) -> None:
+        """Abandon the attempt, or do not begin it."""
+        if self._start is not None:
+            self._start.cancel()
+        self._tell, self._start = unheard, None
+        if self._dial is not None:
+            self._dial.abandon()
 
 
 class CoreConnector(BaseConnector[CoreConnection]):
@@ -296,56 +217,18 @@ class CoreConnector(BaseConnector[CoreConnection]):
 
     def __init__(self, *arguments: Any, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
         """Take the arguments of `BaseConnector`, and the channel's clock and event loop."""
-        super().__init__(*arguments, notifies=True)
+        super().__init__(*arguments, home=LoopClock(loop), notifies=True)
         self.clock = clock
         self.loop = loop
-        self.after_failure = False
-        """Whether the last attempt with an outcome failed."""
-        self._attempt: CoreConnection | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def connect(self, limit: float) -> CoreConnection:
-        """Make one attempt; see `Connector.connect`.
+    def connect(self, limit: float, tell: Tell) -> AttemptInFlight:
+        """Start one attempt in the loop's next turn; see `BaseConnector.connect`."""
+        return SoonDial(self, limit, tell) if self._source is None else super().connect(limit, tell)
 
-        This uses a new channel, which is not reused once its attempt has failed or its connection is lost. After a
-        failure, a core channel would dial by itself (CB-1), and only the addresses that it already knows (CH-8).
-        """
-        if self._source is not None:
-            limit -= await self._read_credentials(self._source, limit)
-        connection = self._attempt = CoreConnection(self, limit)
-        try:
-            await connection.made()
-        finally:
-            if self._attempt is connection:  # until now, because a late loop asks for the outcome before it takes it
-                self._attempt = None
-        return connection
-
-    async def _read_credentials(self, source: CredentialsSource, limit: float) -> float:
-        """Read the credentials for an attempt of `limit` seconds (PO-10); return how many seconds that took.
-
-        Raises:
-            ConnectError: there are no credentials.
-        """
-        from grpc_backoff.engine.credentials import time_to_read, too_slow  # noqa: PLC0415 - few channels have a source
-
-        loop, began, most = self.loop, self.loop.time(), time_to_read(limit)
-        read: asyncio.Future[Outcome] = loop.create_future()
-
-        def tell(outcome: Outcome) -> None:
-            # Unless the attempt was cancelled.
-            loop.call_soon_threadsafe(lambda: None if read.done() else read.set_result(outcome))
-
-        source.read(tell)
-        await until_done(read, within=most)
-        outcome = read.result() if read.done() else too_slow(most)
-        if isinstance(outcome, Failure):
-            raise ConnectError(outcome)
-        self.credentials = outcome
-        return loop.time() - began
-
-    def decided(self) -> bool:
-        """Return whether the core has an outcome; see `Connector.decided`."""
-        return self._attempt is not None and self._attempt.decided()
+    def dial(self, limit: float, tell: Tell) -> CoreConnection:
+        """Start one attempt; see `BaseConnector.dial`."""
+        return CoreConnection(self, limit, tell)
 
     async def close(self, grace: float | None) -> None:
         """Give all calls up to `grace` seconds to finish, then close every channel."""

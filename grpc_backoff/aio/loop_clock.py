@@ -1,4 +1,4 @@
-"""An asyncio event loop's clock (CB-12)."""
+"""An asyncio event loop as the home of connections, and its clock (CB-12)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from contextvars import Context
 
+from grpc_backoff.aio.loops import is_here
 from grpc_backoff.connection.clock import TimerHandle
 
 _EARLY = 0.001
@@ -14,7 +15,7 @@ _EARLY = 0.001
 
 
 class LoopClock:
-    """An asyncio event loop's clock."""
+    """An asyncio event loop's clock, and the loop as a `Home`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         """Use the loop's own time and timers."""
@@ -31,6 +32,19 @@ class LoopClock:
         if self._punctual:
             return self._loop.call_at(when, callback, context=Context())
         return _UnhurriedTimer(self._loop, when, callback)
+
+    def post(self, work: Callable[[], None], /) -> None:
+        """Run `work` on the loop soon; see `Home.post`."""
+        # Use a new context, because the work must not keep the poster's context alive.
+        self._loop.call_soon_threadsafe(work, context=Context())
+
+    def is_here(self) -> bool:
+        """Return whether the calling code runs on the loop."""
+        return is_here(self._loop)
+
+    def is_closed(self) -> bool:
+        """Return whether the loop is closed."""
+        return self._loop.is_closed()
 
 
 class _UnhurriedTimer:

@@ -93,13 +93,18 @@ async def _close_at_last(things: WeakSet[Closing]) -> AsyncGenerator[None, None]
 async def until_done(*awaited: asyncio.Future[Any], within: float | None = None) -> None:
     """Wait until all of these futures are done, up to `within` seconds; neither cancel them nor raise their errors.
 
+    Those of another loop, which may stand still, are not waited for.
+
     This replaces `asyncio.wait`: since Python 3.14, a task that is cancelled in that refers to itself, so that whatever
     its frames hold, such as a channel of the core, is left to the garbage collector.
     """
     if not awaited:
         return
     loop = asyncio.get_running_loop()
-    over, running = loop.create_future(), set(awaited)
+    running = {future for future in awaited if future.get_loop() is loop}
+    if not running:
+        return
+    over = loop.create_future()
 
     def end(ended: asyncio.Future[Any] | None = None) -> None:
         if ended is not None:
@@ -107,7 +112,7 @@ async def until_done(*awaited: asyncio.Future[Any], within: float | None = None)
         if (ended is None or not running) and not over.done():
             over.set_result(None)
 
-    for future in awaited:
+    for future in tuple(running):
         future.add_done_callback(end)
     limit = None if within is None else loop.call_later(within, end)
     try:

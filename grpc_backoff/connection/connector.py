@@ -11,6 +11,7 @@ from typing import Protocol, TypeVar
 
 from grpc_backoff.base.base_errors import ConnectError
 from grpc_backoff.base.record import NamedTuple, record
+from grpc_backoff.base.status import Failure
 
 __all__ = ["ConnectError", "Connection", "Connector", "Loss"]
 
@@ -47,6 +48,33 @@ class LiveConnection(Protocol):
 
     def retire(self) -> None:
         """Accept no new calls; close once the running calls have finished."""
+        ...
+
+
+class AttemptInFlight(Protocol):
+    """An attempt in flight."""
+
+    def decided(self) -> bool:
+        """Return whether the attempt has an outcome that has not been reported yet; never blocks.
+
+        This is called when the limit has passed: if the process was late, the outcome may have arrived in time without
+        being noticed.
+        """
+        ...
+
+    def abandon(self) -> None:
+        """Abandon the attempt: report nothing, and close its sockets at most 250 ms after its limit (CB-3)."""
+        ...
+
+
+LiveT_co = TypeVar("LiveT_co", bound=LiveConnection, covariant=True)
+
+
+class CallbackConnector(Protocol[LiveT_co]):
+    """Makes connections to one target for one manager."""
+
+    def connect(self, limit: float, tell: Callable[[LiveT_co | Failure], None], /) -> AttemptInFlight:
+        """Start an attempt of up to `limit` seconds; `tell` its connection or failure at the manager's home, later."""
         ...
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import grpc
 
@@ -17,15 +18,19 @@ from grpc_backoff.config.core_options import (
     spreads_calls,
 )
 from grpc_backoff.config.target import core_target
+from grpc_backoff.connection.connector import AttemptInFlight
 from grpc_backoff.decide.connections.core_texts import MORE_THAN_THE_RETRY_BUFFER, says_too_many_pings
 from grpc_backoff.decide.connections.dial_machine import DialMachine
+from grpc_backoff.engine.home import Home
 from grpc_backoff.policy.connect import ConnectPolicy
 
 if TYPE_CHECKING:
     from grpc_backoff.config.credentials import CredentialsSource
 
 Options = Sequence[tuple[str, object]]
-ConnectionT = TypeVar("ConnectionT")
+DialT = TypeVar("DialT", bound=AttemptInFlight)
+Tell = Callable[[Any], None]
+"""Hears the outcome of an attempt: its connection, or a `Failure`."""
 
 _ENABLE_RETRIES = "grpc.enable_retries"
 _MOST_DERIVED = 256
@@ -92,19 +97,41 @@ class Reporting:
     unanswered: Callable[[float, float], None]
 
 
-def unheard(*_: object) -> None:
+def unheard(*_: object, **__: object) -> None:
     """Ignore a report, because nothing needs it."""
 
 
-class BaseConnector(Informed, Generic[ConnectionT]):
+class Watched(Informed):
+    """A connector that tells its manager of connections after they were made, all at the manager's home.
+
+    Attributes:
+        lost: called when it is known how a connection has ended.
+        redialled: called each time that the core has redialled by itself, with `late` (CB-16).
+        closed: called when a connection has taken its last call and is being closed.
+    """
+
+    def __init__(self) -> None:
+        """Tell nobody until the manager is known."""
+        self.lost: Callable[[], None] = unheard
+        self.redialled: Callable[..., None] = unheard
+        self.closed: Callable[[], None] = unheard
+
+    def forget(self) -> None:
+        """Tell nobody any more, because what hears of it is not to be kept alive (CB-10)."""
+        self.lost = self.redialled = self.closed = unheard
+
+
+class BaseConnector(Watched, Generic[DialT]):
     """Makes the attempts to connect to one target.
 
     Attributes:
+        home: where its attempts and connections live.
         policy: the channel's connect policy.
         machine: the rules for each dial.
         credentials: those for the next attempt.
         question: the request with which the core is asked why a dial failed.
         guards: whether the core's next channel is to repeat no calls by itself (CB-16).
+        after_failure: whether the last attempt with an outcome failed.
         open: the connections that calls may use.
         keepalive: how often its connections ping.
         pings: whether they ping at all.
@@ -118,9 +145,12 @@ class BaseConnector(Informed, Generic[ConnectionT]):
         compression: grpc.Compression | None,
         policy: ConnectPolicy,
         *,
+        home: Home,
         notifies: bool = False,
     ) -> None:
         """Make every attempt's channel with these arguments; `options` are grpcio's own."""
+        super().__init__()
+        self.home = home
         self._source = None if isinstance(credentials, grpc.ChannelCredentials) else credentials
         self.credentials = credentials if isinstance(credentials, grpc.ChannelCredentials) else None
         self._target = target
@@ -134,8 +164,25 @@ class BaseConnector(Informed, Generic[ConnectionT]):
             derived = _derived.__wrapped__(target, self._options)
         self._resolver_configures, self._core_target, self.spreads, self.question, self.pings, self._repeats = derived
         self.guards = False
-        self.open: set[ConnectionT] = set()
+        self.after_failure = False
+        self.open: set[DialT] = set()
         self.keepalive = Keepalive()
+
+    def connect(self, limit: float, tell: Tell) -> AttemptInFlight:
+        """Start one attempt; when it ends, `tell` its outcome at home, unless it was abandoned.
+
+        It uses a new channel, which is not used again once its attempt has failed or its connection is lost. After a
+        failure, a core channel would dial by itself (CB-1), and only the addresses that it already knows (CH-8).
+        """
+        if self._source is None:
+            return self.dial(limit, tell)
+        from grpc_backoff.engine.reading import ReadingAttempt  # noqa: PLC0415 - few channels have a source
+
+        return ReadingAttempt(self, self._source, limit, tell)
+
+    @abstractmethod
+    def dial(self, limit: float, tell: Tell) -> DialT:
+        """Start one attempt with the credentials that are known."""
 
     def _options_for(self, limit: float) -> Options:
         """Return the options of a channel that makes one attempt with a time limit of `limit` seconds."""

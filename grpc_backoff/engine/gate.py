@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from grpc_backoff.base.record import NamedTuple, record
+from grpc_backoff.connection.connector import LiveConnection
 from grpc_backoff.engine.room import Room
 
 if TYPE_CHECKING:
@@ -71,6 +72,15 @@ class Gate(ABC):
     @abstractmethod
     def listen(self, request: bytes, hear: Callable[[Answered | Ended], object]) -> Callable[[], object]:
         """Begin a health Watch and pass on its messages and its end (RO-1); return a function that cancels it."""
+
+
+class GatedConnection(LiveConnection, Protocol):
+    """A connection that a pool may hand to calls."""
+
+    @property
+    def core_channel(self) -> Gate:
+        """Where calls enter the connection."""
+        ...
 
 
 def is_shut(_try_to_connect: bool) -> int:

@@ -1,23 +1,27 @@
-"""The base class of both APIs' connection managers, which step their machines on the schedule of their key."""
+"""The shell around the connection machine: it executes the machine's effects and feeds the machine inputs.
+
+The shell makes no decisions: the machine decides when to dial, the connector how to dial, and the pending calls what
+happens to them. Everything runs at the manager's home, except methods that are marked as thread-safe.
+"""
 
 from __future__ import annotations
 
 import logging
 import math
-from abc import abstractmethod
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from grpc_backoff.base import stepping
 from grpc_backoff.base.stepping import Stepper
-from grpc_backoff.connection.clock import Clock, TimerHandle
-from grpc_backoff.connection.connector import LiveConnection, Loss
+from grpc_backoff.connection.clock import Clock
+from grpc_backoff.connection.connector import AttemptInFlight, CallbackConnector, LiveConnection, Loss
 from grpc_backoff.decide.connections import connection_machine as m
 from grpc_backoff.decide.connections.dial_machine import IDLED
-from grpc_backoff.decide.connections.events import ConnectionEvent, ConnectionStatus, Failure, State
+from grpc_backoff.decide.connections.events import ConnectionEvent, ConnectionStatus, Failure, Stage, State
 from grpc_backoff.engine.core_connector import Informed, Reporting
-from grpc_backoff.engine.registry import Home, Membership, Registry, ScheduleGroup
+from grpc_backoff.engine.home import Home
+from grpc_backoff.engine.registry import SCHEDULES, Membership, Registry, ScheduleGroup
 from grpc_backoff.policy.backoff import Random
 
 _LOG = logging.getLogger("grpc_backoff.sharing.manager")
@@ -68,11 +72,14 @@ class Receiver(Pending, Audience, Protocol):
         ...
 
 
+_MOST_NEWS = 64
+"""How many events are kept for a home that does not run at the moment; only the latest ones matter."""
+
 ConnectionT = TypeVar("ConnectionT", bound=LiveConnection)
 
 
-class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
-    """Steps the machine of one target's connection; subclasses execute its effects.
+class ConnectionManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
+    """Manages one target's connection: makes it when wanted, watches it, and replaces it as the machine decides.
 
     Attributes:
         connection: the connection that calls may use; None unless READY. It may just have ended, so check `alive`.
@@ -83,28 +90,32 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
     replaced = False
     _used = -math.inf
     """When a call last used a connection that has ended."""
-    _connector: Any
 
     def __init__(
         self,
         machine: m.Machine,
+        connector: CallbackConnector[ConnectionT],
         receiver: Receiver,
         *,
+        home: Home,
         clock: Clock,
         rng: Random,
-        home: Home,
-        key: Hashable | None,
-        schedules: Registry,
+        key: Hashable | None = None,
         beside: Membership | None = None,
+        schedules: Registry = SCHEDULES,
     ) -> None:
-        """Join the managers with the same `key`, or the manager whose membership is `beside`.
+        """Assemble the parts; nothing happens before a connection is wanted. Thread-safe.
 
-        If neither is given, the manager has a separate schedule (SH-3).
-
-        Subclasses call this when everything else is ready, because other threads may deliver notifications from then
-        on.
+        Managers with the same `key` share one schedule (SH-3), wherever they live; if `key` is None, the manager has
+        its own schedule, or that of `beside`.
         """
         super().__init__()
+        self._connector = connector
+        self._home = home
+        self._attempt: AttemptInFlight | None = None
+        self._attempts = 0
+        self._news: list[ConnectionEvent | None] = []
+        self._news_due = False
         self.connection: ConnectionT | None = None
         self.draining: ConnectionT | None = None
         self._machine = machine
@@ -112,34 +123,9 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
         self._clock = clock
         self._rng = rng
         self._to_tell: list[ConnectionEvent | None] = []
+        # Last, because other threads may deliver notifications from then on.
         self.membership = schedules.join(key, self.hear, home, clock.now(), beside)
         self._state = m.MachineState(key=self.membership.group.schedule, member=self.membership.number)
-
-    # For subclasses to implement.
-
-    @abstractmethod
-    def hear(self, news: ConnectionEvent | None) -> None:
-        """Handle a change that another manager made to the schedule, and the event that caused it. Thread-safe."""
-
-    @abstractmethod
-    def _arm(self, at: float) -> TimerHandle:
-        """Call `_timer_fired` when the clock reaches `at`, in seconds."""
-
-    @abstractmethod
-    def _start(self, limit: float) -> None:
-        """Start an attempt with this time limit, in seconds."""
-
-    @abstractmethod
-    def _abandon(self) -> None:
-        """Abandon the attempt in flight, if there is one."""
-
-    @abstractmethod
-    def _is_decided(self) -> bool:
-        """Return whether the attempt in flight has an outcome that has not been reported yet."""
-
-    @abstractmethod
-    def _later(self, work: Callable[[], None]) -> None:
-        """Run `work` soon, on the thread that steps the machine."""
 
     # For the channel.
 
@@ -175,9 +161,55 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
         connection = self.connection
         return self._used if connection is None else max(self._used, connection.last_used())
 
-    @abstractmethod
     def want(self) -> None:
         """Ask for a connection; harmless if there already is one, or if one is being made."""
+        if self._state.phase is m.Phase.CLOSED:
+            return
+        self.look()
+        if self._state.heeds_want(self._clock.now()):
+            self.feed(m.ConnectionWanted())
+
+    def look(self) -> None:
+        """Check whether the connection is still up; if it has ended, notify the machine.
+
+        The connector calls this once it knows how a connection has ended.
+        """
+        connection = self.connection
+        loss = None if connection is None else connection.loss()
+        if connection is not None and loss is not None:
+            self._lost(connection, loss)
+
+    def live_connection(self) -> ConnectionT | None:
+        """Return the connection if it is up right now; if it has ended, notify the machine and return None."""
+        connection = self.connection
+        if connection is None or connection.alive():
+            return connection
+        # Calls may notice the loss first. They must not be assigned to a dead connection, because grpc's core would
+        # redial for them by itself.
+        self.look()
+        return None
+
+    def retire(self) -> None:
+        """Stop dialling; the connection is closed when the running calls have ended (PO-2)."""
+        connection = self.draining = self.connection
+        self.replaced = True
+        self.close()
+        if connection is not None:
+            connection.retire()
+
+    def close(self) -> None:
+        """Stop for good (CB-10): no timers, attempts or events remain. Running calls continue."""
+        connection = self.connection
+        if connection is not None and connection.alive():
+            connection.loss()  # it looks for an answer, which lets the key's next connection be used at once (CB-15)
+        self.feed(m.CloseRequested())
+        self.membership.leave(self._clock.now(), self._machine.policy.initial_backoff)
+
+    def leave_alone(self) -> None:
+        """Do nothing any more, without a word, because the connection belongs to another process (FK-1)."""
+        self._cancel_timer()
+        self._state = self._state._replace(phase=m.Phase.CLOSED)
+        self.connection = self.draining = None
 
     def status(self) -> ConnectionStatus:
         """Return the channel's status (CH-11). Any thread may call this, because it changes nothing."""
@@ -200,7 +232,7 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
         with self.membership.lock:
             if group.stepping:  # a signal handler or a finalizer has interrupted another manager's step in this thread
                 self._inputs.insert(0, input_)
-                self._later(self._drain)
+                self._home.post(self._drain)
                 return None
             group.stepping = True
             try:
@@ -220,7 +252,7 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
                 self._receiver.hear(effect.event)
             case stepping.ArmTimer():
                 self._cancel_timer()
-                self._timer = self._arm(effect.at)
+                self._timer = self._clock.call_at(effect.at, self._due)
             case m.TellOthers():
                 self._to_tell.append(effect.event)  # sent last: a new connection may end at once
             case m.FailCalls():
@@ -265,10 +297,57 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
     def _is_busy(self) -> bool:
         return len(self._receiver) > 0
 
+    def _due(self) -> None:
+        if self._home.is_here():
+            self._timer_fired()
+        else:  # a clock supplied by the program may call back on any thread
+            self._home.post(self._timer_fired)
+
     def _timer_fired(self) -> None:
+        if self._timer is None:
+            return  # cancelled after it had been posted
         self._timer = None
-        decided = self._state.in_flight and self._is_decided()
+        decided = self._state.in_flight and self._attempt is not None and self._attempt.decided()
         self.feed(m.TimerFired(busy=self._is_busy, decided=decided))
+
+    # One attempt, and the lifetime of its connection.
+
+    def _start(self, limit: float) -> None:
+        self._attempts += 1
+        number = self._attempts
+        try:
+            self._attempt = self._connector.connect(limit, lambda outcome: self._ended(number, outcome))
+        except Exception as error:  # noqa: BLE001
+            # A bug in a connector must not leave the channel waiting for ever, so treat it as a failed attempt.
+            _LOG.exception("an attempt to connect raised an unexpected exception")
+            self._fail(Failure(Stage.UNKNOWN, repr(error)))
+
+    def _ended(self, number: int, outcome: ConnectionT | Failure) -> None:
+        if number != self._attempts or self._attempt is None:
+            if not isinstance(outcome, Failure):
+                outcome.retire()
+            return
+        self._attempt = None
+        if isinstance(outcome, Failure):
+            self._fail(outcome)
+        else:
+            self._live(outcome)
+
+    def _live(self, connection: ConnectionT) -> None:
+        self.connection = connection
+        if isinstance(connection, Reporting):
+            connection.answered = self._answered  # it pays for the next attempt (CB-7)
+        loss = connection.loss()
+        if loss is not None:  # it has already ended, so do not report success
+            self._inputs.append(m.SettingsReceived())
+            self._lost(connection, loss)
+        else:
+            self.feed(m.SettingsReceived())
+
+    def _abandon(self) -> None:
+        attempt, self._attempt = self._attempt, None
+        if attempt is not None:
+            attempt.abandon()
 
     def _fail(self, failure: Failure) -> None:
         self.feed(m.ConnectFailed(failure, busy=self._is_busy))
@@ -296,11 +375,6 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
         """Close a connection that has reached the idle timeout (CB-14)."""
         self._lost(connection, Loss(IDLED, graceful=True))
 
-    def _hear_answers(self, connection: ConnectionT) -> None:
-        """Let the connection tell when its server has first answered a call, which pays for the next attempt (CB-7)."""
-        if isinstance(connection, Reporting):
-            connection.answered = self._answered
-
     def _answered(self) -> None:
         self.feed(m.AnswerReceived())
 
@@ -312,11 +386,30 @@ class SteppedManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
         else:
             self.feed(m.CoreRedialled(late))
 
+    # Notifications from other managers of the key (SH-3).
+
+    def hear(self, news: ConnectionEvent | None) -> None:
+        """Handle a change that another manager made to the schedule, and the event that caused it. Thread-safe.
+
+        Raises:
+            RuntimeError: the event loop is closed.
+        """
+        if self._home.is_closed():
+            raise RuntimeError("the event loop is closed")
+        self._news.append(news)
+        del self._news[:-_MOST_NEWS]
+        if not self._news_due:
+            self._news_due = True
+            self._home.post(self._take_in_news)
+
+    def _take_in_news(self) -> None:
+        self._news_due = False
+        while self._news:
+            self._take_in(self._news.pop(0))
+        self.feed(m.ScheduleChanged(busy=self._is_busy))
+
     def _take_in(self, event: ConnectionEvent | None) -> None:
         """Report an event of another manager of the key."""
-        if event is not None and event.channel is not self._machine.channel:  # otherwise its listeners know it
+        own = event is not None and event.channel is self._machine.channel  # its listeners know it
+        if event is not None and not own and self._state.phase is not m.Phase.CLOSED:
             self._receiver.hear(replace(event, channel=self._machine.channel, elsewhere=True))
-
-    def _leave(self) -> None:
-        """Leave the key's schedule."""
-        self.membership.leave(self._clock.now(), self._machine.policy.initial_backoff)

@@ -21,6 +21,7 @@ from grpc_backoff.base.stepping import Stepper
 from grpc_backoff.connection.clock import TimerHandle
 from grpc_backoff.decide.connections import connection_machine as m
 from grpc_backoff.decide.connections import pool_machine as p
+from grpc_backoff.decide.connections.connection_machine import Machine
 from grpc_backoff.decide.connections.dial_times import IDLE_SHARE
 from grpc_backoff.decide.connections.events import (
     ChannelKey,
@@ -34,9 +35,11 @@ from grpc_backoff.decide.connections.events import (
 )
 from grpc_backoff.decide.connections.liveness_machine import News
 from grpc_backoff.decide.connections.pick import elsewhere, pick
-from grpc_backoff.engine.core_connector import Informed, Keepalive
+from grpc_backoff.engine.core_connector import BaseConnector, Keepalive, Watched
+from grpc_backoff.engine.gate import GatedConnection
+from grpc_backoff.engine.home import Home
 from grpc_backoff.engine.liveness import ConnectionWatch, LivenessWatches
-from grpc_backoff.engine.manager import CallQueue, SteppedManager
+from grpc_backoff.engine.manager import CallQueue, ConnectionManager
 from grpc_backoff.engine.news import NEWS, Sleeper, Ticking, spot_of
 from grpc_backoff.engine.registry import Membership
 from grpc_backoff.engine.resolver import Addresses
@@ -45,7 +48,7 @@ from grpc_backoff.engine.setup import PoolSetup
 from grpc_backoff.engine.watches import HealthWatches
 from grpc_backoff.policy.connect import Reconnect
 
-ManagerT = TypeVar("ManagerT", bound=SteppedManager[Any])
+ConnectionT = TypeVar("ConnectionT", bound=GatedConnection)
 
 _CLOSED = p.PoolPhase.CLOSED
 _TRANSIENT_FAILURE = State.TRANSIENT_FAILURE  # up to Python 3.11, access to a member is slow
@@ -104,20 +107,21 @@ class PoolSlot:
 
 
 @record
-class SlotParts(NamedTuple, Generic[ManagerT]):
-    """One slot's pool_slot, its manager, and the connector of that manager."""
+class SlotParts(NamedTuple, Generic[ConnectionT]):
+    """One slot's pool_slot, its manager, and the connector; None while the name is not resolved yet (PO-7)."""
 
     pool_slot: PoolSlot
-    manager: ManagerT
+    manager: ConnectionManager[ConnectionT]
     connector: Any
 
 
-class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
+class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ConnectionT]):
     """Steps the machine of one pool; subclasses execute its effects.
 
     Attributes:
         pending: the queue of pending calls.
         setup: what it dials, how, and when.
+        home: where its connections live.
         liveness: the watches over its connections, if there is reason for them (LV-1, LV-3).
         healths: the watches over the health of its servers (RO-1).
         keepalive: how often its connections ping.
@@ -125,9 +129,10 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         most: how many calls a connection carries; infinity if any number (PO-14).
     """
 
-    def __init__(self, setup: PoolSetup, pending: CallQueue) -> None:
+    def __init__(self, setup: PoolSetup, pending: CallQueue, home: Home) -> None:
         """Make the first slot. Subclasses call this when everything else is ready."""
         super().__init__()
+        self.home = home
         machine, policy, clock = setup.machine(), setup.policy, setup.clock
         self.pending = pending
         self.setup = setup
@@ -139,10 +144,10 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         self._policy = replace(policy, reconnect=Reconnect.LAZY) if self.picks else policy
         self._machine = machine
         self._clock = clock
-        self._slots: dict[int, SlotParts[ManagerT]] = {}
-        self._only: ManagerT | None = None
+        self._slots: dict[int, SlotParts[ConnectionT]] = {}
+        self._only: ConnectionManager[ConnectionT] | None = None
         """The manager of the only slot; None if there are several."""
-        self._serving: tuple[tuple[SlotParts[ManagerT], ...], ...] = ()
+        self._serving: tuple[tuple[SlotParts[ConnectionT], ...], ...] = ()
         self._turns = itertools.count()
         self.liveness = LivenessWatches(machine.policy, setup.target)
         self.keepalive = Keepalive()
@@ -166,8 +171,8 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
     # For subclasses to implement.
 
     @abstractmethod
-    def _make(self, pool_slot: PoolSlot, beside: Membership | None) -> tuple[ManagerT, Any]:
-        """Return a new slot's manager, which joins the schedule of `beside` if that is given, and its connector."""
+    def _connector_for(self, endpoint: str) -> Watched:
+        """Return a connector for a new slot."""
 
     @abstractmethod
     def emit(self, event: ConnectionEvent) -> None:
@@ -182,7 +187,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         """Call `callback` when the clock reaches `when`, in seconds."""
 
     @abstractmethod
-    def _home(self) -> Ticking | None:
+    def _ticking(self) -> Ticking | None:
         """Return the event loop, or the conductor; None if the channel's clock is not the machine's."""
 
     @abstractmethod
@@ -190,12 +195,8 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         """Run `work` soon, on the event loop or thread that the pool belongs to; any thread may call this."""
 
     @abstractmethod
-    def _retire(self, slot: SlotParts[ManagerT]) -> None:
-        """Stop dialling for a slot and call the slot's `ended` when no connection of it is left."""
-
-    @abstractmethod
-    def _discard(self, slot: SlotParts[ManagerT]) -> None:
-        """Stop a slot for good; if the pool is not being closed, it has no connection left."""
+    def _discard(self, slot: SlotParts[ConnectionT]) -> None:
+        """Clear up after a slot that was stopped for good; if the pool is not being closed, it has no connection."""
 
     # For the channel.
 
@@ -226,7 +227,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         """Ask for a connection; harmless if there already is one, or if one is being made."""
         only, first = self._only, self._state.phase is p.PoolPhase.UNWANTED
         if first:
-            self._sleeper = NEWS.join(self, self._home(), network=self._machine.policy.watch_network)
+            self._sleeper = NEWS.join(self, self._ticking(), network=self._machine.policy.watch_network)
         if first or only is None:
             self._asked = self._clock.now()
             if first or not self._only_full():
@@ -345,20 +346,20 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
                         last_error=status.last_error or self.healths.failure(slot.number),
                         suspected=asked.why,
                         answered=asked.answered,
-                        spreads=isinstance(parts.connector, Informed) and parts.connector.spreads,
+                        spreads=parts.connector is not None and parts.connector.spreads,
                     )
                 )
         return tuple(rows)
 
     # Picking.
 
-    def _pick(self, avoid: Container[object] | None = ()) -> ManagerT | None:
+    def _pick(self, avoid: Container[object] | None = ()) -> ConnectionManager[ConnectionT] | None:
         """Return the manager whose connection takes the next call; None if no connection serves, or all are full.
 
         A connection to avoid takes it only if no other connection does. None stands for a call that has just been made
         and lets those go first that wait for room.
         """
-        serving: Sequence[Sequence[SlotParts[ManagerT]]] = self._serving
+        serving: Sequence[Sequence[SlotParts[ConnectionT]]] = self._serving
         if not serving or (avoid is None and self.most < math.inf and len(self.pending)):
             return None
         others = elsewhere(serving, lambda slot: slot.manager.connection in avoid) if avoid else serving
@@ -370,10 +371,10 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
             self._at_home(self.want)
         return None if slot is None else slot.manager
 
-    def _pick_of(self, groups: Sequence[Sequence[SlotParts[ManagerT]]]) -> SlotParts[ManagerT] | None:
+    def _pick_of(self, groups: Sequence[Sequence[SlotParts[ConnectionT]]]) -> SlotParts[ConnectionT] | None:
         return pick(groups, next(self._turns), self._load, self.most)
 
-    def _load(self, slot: SlotParts[ManagerT]) -> int:
+    def _load(self, slot: SlotParts[ConnectionT]) -> int:
         connection = slot.manager.connection
         if connection is None:
             return _FULL
@@ -585,14 +586,14 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
             event = replace(event, slot=pool_slot.number, endpoint=pool_slot.endpoint)
         self.emit(event)
 
-    def _live(self) -> list[SlotParts[ManagerT]]:
+    def _live(self) -> list[SlotParts[ConnectionT]]:
         """Return the live slots, or all if none is left; any thread may call this."""
         slots = dict(self._slots)
         live = [slots[slot.number] for slot in self._state.live if slot.number in slots]
         # In a step that exchanges all slots, the new ones are not made yet.
         return live or list(slots.values())
 
-    def _shown(self, parts: SlotParts[ManagerT]) -> State:
+    def _shown(self, parts: SlotParts[ConnectionT]) -> State:
         """Return the state of a slot that counts for the channel's; any thread may call this."""
         state = self._state
         slot = state.slot(parts.pool_slot.number)
@@ -650,7 +651,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
             case stepping.CancelTimer():
                 self._cancel_timer()
 
-    def _condemn(self, slot: SlotParts[ManagerT], why: str) -> None:
+    def _condemn(self, slot: SlotParts[ConnectionT], why: str) -> None:
         """End a slot's connection with its calls; the slot's `ended` follows."""
         live = slot.manager.connection
         connection = live or slot.manager.draining
@@ -676,15 +677,63 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ManagerT]):
         beside = next((slot for slot in self._slots.values() if slot.pool_slot.endpoint == effect.endpoint), None)
         if effect.replaces is not None:
             self._slots[effect.replaces].manager.replaced = True
-        manager, connector = self._make(pool_slot, None if beside is None else beside.manager.membership)
-        self._slots[effect.slot] = SlotParts(pool_slot, manager, connector)
+        self._slots[effect.slot] = self._make(pool_slot, None if beside is None else beside.manager.membership)
         self._count()
+
+    def _make(self, pool_slot: PoolSlot, beside: Membership | None) -> SlotParts[ConnectionT]:
+        """Return the parts of a new slot, whose manager joins the schedule of `beside` if that is given."""
+        connector: Any = None
+        if self.resolves(pool_slot.endpoint):
+            from grpc_backoff.engine.resolution import Resolution  # noqa: PLC0415 - the core resolves most names
+
+            dials: Any = Resolution(self)
+        else:
+            dials = connector = self._connector_for(pool_slot.endpoint)
+            if isinstance(connector, BaseConnector):  # not a script
+                connector.keepalive = self.keepalive
+            if self._machine.policy.health_service is not None:
+                from grpc_backoff.engine.proving import Proving  # noqa: PLC0415 - few channels watch health
+
+                dials = Proving(connector, pool_slot)
+        manager: ConnectionManager[ConnectionT] = ConnectionManager(
+            Machine(self._machine.target, self._policy, self._machine.channel),
+            dials,
+            pool_slot,
+            home=self.home,
+            clock=self._clock,
+            rng=self.setup.rng,
+            key=self.setup.key_of(pool_slot.endpoint),
+            beside=beside,
+        )
+        if connector is not None:
+            connector.lost, connector.redialled = manager.look, manager.redialled
+        return SlotParts(pool_slot, manager, connector)
+
+    def _connectors(self) -> list[Any]:
+        return [slot.connector for slot in self._slots.values() if slot.connector is not None]
+
+    def _retire(self, slot: SlotParts[ConnectionT]) -> None:
+        """Stop dialling for a slot and call the slot's `ended` when no connection of it is left."""
+        connector, ended = slot.connector, slot.pool_slot.ended
+
+        def closed() -> None:
+            if not connector.open:
+                ended()
+
+        slot.manager.retire()
+        if connector is None or not connector.open:
+            self.home.post(ended)
+        else:
+            connector.closed = closed
 
     def _close_slot(self, number: int) -> None:
         slot = self._slots[number]
         self.liveness.drop(number)
         self.healths.drop(number)
         self._final = sum(other.pool_slot.pool is not None for other in self._slots.values()) == 1
+        slot.manager.close()
+        if slot.connector is not None:
+            slot.connector.forget()
         self._discard(slot)
         slot.pool_slot.pool = None  # otherwise, the pool and the manager would keep each other alive (CB-10)
         if not self.is_closed:

@@ -15,11 +15,12 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakMethod
 
 from grpc_backoff.base.process import after_fork
 from grpc_backoff.decide.connections.shared_schedule import Schedule
+from grpc_backoff.engine.home import Home
 
 MOST_REMEMBERED = 1024
 """How many keys without managers are remembered (SH-8). The one that lost its last manager first is forgotten first."""
@@ -27,14 +28,6 @@ MOST_REMEMBERED = 1024
 Hear = Callable[[Any], None]
 """Handles a notification, in any thread; raises RuntimeError if the receiver's event loop is closed."""
 _NO_LOCK = nullcontext()
-
-
-class Home(Protocol):
-    """Where managers run: an event loop, or the conductor of the threaded channels."""
-
-    def is_closed(self) -> bool:
-        """Return whether the loop or conductor is closed, so that nothing runs there any more."""
-        ...
 
 
 class ScheduleGroup:

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, cast
 import grpc
 
 from grpc_backoff.base import threads
-from grpc_backoff.base.stepping import Stepper
 from grpc_backoff.base.threads import Running
 from grpc_backoff.connection.connector import Loss
 from grpc_backoff.decide.connections import dial_machine as m
@@ -31,22 +30,20 @@ from grpc_backoff.decide.connections.core_texts import (
     LIVENESS_METHOD,
     LIVENESS_SERVICE,
     WATCH_METHOD,
-    Link,
     pays,
     proxy_header,
     says_goaway,
     shows_life,
 )
 from grpc_backoff.decide.connections.dial_times import EXPLAIN_TIMEOUT
-from grpc_backoff.decide.connections.events import Failure
-from grpc_backoff.engine.core_connector import BaseConnector, Complaints, Reporting, unheard
+from grpc_backoff.engine.core_connector import BaseConnector, Tell, unheard
+from grpc_backoff.engine.core_dial import CoreDial
 from grpc_backoff.engine.gate import Gate, LivenessReply, is_shut
 from grpc_backoff.grpcio.private import exclude_service
 from grpc_backoff.grpcio.sync_private import close_channel, core_channel, noticing_headers, state_check, unavailable
 from grpc_backoff.sync.conductor import Conductor
 
 if TYPE_CHECKING:
-    from grpc_backoff.config.credentials import CredentialsSource, Outcome
     from grpc_backoff.decide.connections.health_machine import Answered, Ended
 
 exclude_service(EXPLAIN_SERVICE)
@@ -82,7 +79,7 @@ class CallTimes(dict[object, float]):
         self.pop(token, None)
 
 
-class CoreConnection(Stepper[m.Input, m.Effect], Gate, Reporting):
+class CoreConnection(CoreDial, Gate):
     """One dial of a C-core channel, and the connection that it makes.
 
     Attributes:
@@ -97,33 +94,23 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate, Reporting):
         streamed: whether the connection has carried a call that grpcio serves on a separate thread.
     """
 
-    def __init__(self, owner: CoreConnector, limit: float, tell: Callable[[CoreConnection | Failure], None]) -> None:
+    def __init__(self, owner: CoreConnector, limit: float, tell: Tell) -> None:
         """Start to dial; `limit` is the attempt's time limit, in seconds. `tell` is called with the outcome."""
-        super().__init__()
-        self.now = owner.conductor.now
+        super().__init__(owner, tell)
         self.fail_fast = owner.fail_fast
         self.calls: set[object] | CallTimes = CallTimes(self.now) if owner.times_calls else set()
-        self.answered = self.unanswered = unheard  # called on the conductor
         self._condemned = ""
-        self._refused = self._dropped = self._left = False
+        self._left = False
         self.used = -math.inf
         self.retired = False
         self.served = False
         self.streamed = False
-        self._complaints = Complaints(owner.keepalive)
         self._owner = owner
-        self._tell = tell
-        self._seen_ended = math.inf
-        self._loss: Loss | None = None
         self._closing: Running | None = None
         self.channel = owner.make_channel(limit)
         self.check = state_check(self.channel)
         self.check(True)
-        guarded, owner.guards = owner.guards, False
-        self._state, effects = owner.machine.begin(
-            self.now(), limit, last_life=owner.last_life, familiar=owner.familiar, guarded=guarded
-        )
-        for effect in effects:
+        for effect in self.begin(limit):
             self._carry_out(effect)
 
     def shown(self) -> int:
@@ -133,21 +120,7 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate, Reporting):
         except ValueError:  # the channel is closed
             return m.SHUTDOWN
 
-    # The attempt. Called on the conductor.
-
-    def decided(self) -> bool:
-        """Return whether the core has an outcome that has not been polled yet."""
-        return m.is_decided(self._state, self.shown(), self.now())
-
-    def abandon(self) -> None:
-        """Abandon the attempt; the core closes its socket at its own limit, if not before."""
-        self.feed(m.Abandon())
-
     # Calls. All the overhead of a call on a READY channel is here and in `multicallables.py` (TH-2).
-
-    def alive(self) -> bool:
-        """Return whether the connection is up in the core right now; see `is_up`. Thread-safe."""
-        return m.is_up(self._state, self.shown())
 
     def last_used(self) -> float:
         """Return when a call last used the connection, in seconds on the channel's clock: now, if a call is running."""
@@ -221,13 +194,6 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate, Reporting):
         elif self.served or not self._refused:
             return
         self._owner.conductor.post(self.look)
-
-    def link(self) -> Link:
-        """Return the connection's state. Call this at the moment when a call ends. Thread-safe."""
-        shown, now = self.shown(), self.now()
-        if shown != m.READY:
-            self._seen_ended = min(self._seen_ended, self._state.ended, now)
-        return m.link_of(shown, now - self._seen_ended)
 
     # The end of the connection. Called on the conductor.
 
@@ -320,102 +286,36 @@ class CoreConnection(Stepper[m.Input, m.Effect], Gate, Reporting):
         self.feed(m.Looked(self.shown(), self.running, unused, self.served, self._refused, self._dropped, left))
 
     def _step(self, input_: m.Input) -> Sequence[m.Effect]:
-        self._state, effects = self._owner.machine.step(self._state, input_, self.now())
+        effects = super()._step(input_)
         self.retired = self.retired or m.has_ended(self._state)
         return effects
 
-    def _carry_out(self, effect: m.Effect) -> None:  # noqa: C901 - one branch for each effect
-        match effect:
-            case m.LookAt(at):
-                self._cancel_timer()
-                self._timer = self._owner.conductor.call_at(at, self.look)
-            case m.NotifyOn():
-                self._owner.conductor.watch(self)  # which looks from time to time, whatever the state
-            case m.Explain():
-                self.feed(self._explain())
-            case m.Made():
-                self._owner.open.add(self)
-                self._owner.made(self)
-                self._tell(self)
-            case m.Failed(failure):
-                self._tell(failure)
-            case m.Lost(loss):
-                self._loss = loss
-                self._owner.lost()
-            case m.FirstAnswer():
-                self.answered()
-            case m.Redialled(late):
-                self._owner.redialled(late=late)
-            case m.GuardNext():
-                self._owner.guard_next()
-            case m.EndCalls(details):
-                self.fail(details)
-            case m.Close():
-                self._close()
+    def _carry_out(self, effect: m.Effect) -> None:
+        if isinstance(effect, m.Made):
+            self._owner.made(self)
+        super()._carry_out(effect)
 
-    def _explain(self) -> m.Explained:
-        """Ask why the dial failed. The call fails at once and never leaves the process."""
+    def _notify_on(self, _shown: int) -> None:
+        self._owner.conductor.watch(self)  # which looks from time to time, whatever the state
+
+    def _fail_calls(self, details: str) -> None:
+        self.fail(details)
+
+    def _ask(self) -> None:
         ask: Callable[..., object] = self.channel.unary_unary(EXPLAIN_METHOD)
+        explained = m.Explained("OK", "")
         try:
-            ask(self._owner.question, wait_for_ready=False, timeout=EXPLAIN_TIMEOUT)
+            ask(self._owner.question, wait_for_ready=False, timeout=EXPLAIN_TIMEOUT)  # it fails at once
         except grpc.RpcError as error:
-            return m.Explained(error.code().name, error.details() or "")
-        return m.Explained("OK", "")
+            explained = m.Explained(error.code().name, error.details() or "")
+        self.feed(explained)
 
     def _close(self) -> None:
-        self._cancel_timer()
-        self.answered = unheard
         self._owner.conductor.unwatch(self)
-        self._owner.open.discard(self)
-        self._owner.closed()
         if self.calls or self.streamed:
             self._closing = _close_elsewhere(self.channel, self._condemned)
         else:
             close_channel(self.channel)
-
-
-class ReadingAttempt:
-    """An attempt whose credentials are read first (PO-10). Everything runs on the conductor."""
-
-    def __init__(
-        self,
-        owner: CoreConnector,
-        source: CredentialsSource,
-        limit: float,
-        tell: Callable[[CoreConnection | Failure], None],
-    ) -> None:
-        """Start to read; `limit` is the time limit of the whole attempt, in seconds."""
-        from grpc_backoff.engine.credentials import time_to_read, too_slow  # noqa: PLC0415 - few channels have a source
-
-        conductor, most = owner.conductor, time_to_read(limit)
-        self._owner = owner
-        self._ends = conductor.now() + limit
-        self._tell = tell
-        self._dial: CoreConnection | None = None
-        self._timer = conductor.call_at(conductor.now() + most, lambda: self._read(too_slow(most)))
-        source.read(lambda outcome: conductor.post(lambda: self._read(outcome)))
-
-    def _read(self, outcome: Outcome) -> None:
-        tell, self._tell = self._tell, _ignore
-        self._timer.cancel()
-        if tell is _ignore:
-            return  # it has timed out, or was abandoned
-        if isinstance(outcome, Failure):
-            tell(outcome)
-        else:
-            self._owner.credentials = outcome
-            self._dial = CoreConnection(self._owner, self._ends - self._owner.conductor.now(), tell)
-
-    def decided(self) -> bool:
-        """Return whether the core has an outcome that has not been polled yet."""
-        return self._dial is not None and self._dial.decided()
-
-    def abandon(self) -> None:
-        """Abandon the attempt; a function of the program that reads credentials may go on."""
-        self._tell = _ignore
-        self._timer.cancel()
-        if self._dial is not None:
-            self._dial.abandon()
 
 
 class CoreConnector(BaseConnector[CoreConnection]):
@@ -423,29 +323,19 @@ class CoreConnector(BaseConnector[CoreConnection]):
 
     def __init__(self, *arguments: Any, conductor: Conductor) -> None:
         """Take the arguments of `BaseConnector`, and the conductor."""
-        super().__init__(*arguments)
+        super().__init__(*arguments, home=conductor)
         self.conductor = conductor
         self.fail_fast = False if self._resolver_configures else None
         """The value of `wait_for_ready` that makes grpcio's own calls fail-fast; False costs grpcio microseconds per
         call."""
         self.times_calls = False
         """Whether connections note when their calls begin (LV-2)."""
-        self.made: Callable[[CoreConnection], None] = _ignore
+        self.made: Callable[[CoreConnection], None] = unheard
         """Called on the conductor with each new connection."""
-        self.lost: Callable[[], None] = _ignore
-        """Called on the conductor when it is known how a connection has ended."""
-        self.closed: Callable[[], None] = _ignore
-        """Called on the conductor when a connection has taken its last call and is being closed."""
-        self.redialled: Callable[..., None] = _ignore
-        """Called on the conductor each time that the core has redialled by itself, with `late` (CB-16)."""
 
-    def connect(
-        self, limit: float, tell: Callable[[CoreConnection | Failure], None]
-    ) -> CoreConnection | ReadingAttempt:
-        """Start one attempt; when it ends, call `tell` on the conductor with its outcome, unless it was abandoned."""
-        if self._source is None:
-            return CoreConnection(self, limit, tell)
-        return ReadingAttempt(self, self._source, limit, tell)
+    def dial(self, limit: float, tell: Tell) -> CoreConnection:
+        """Start one attempt; see `BaseConnector.dial`."""
+        return CoreConnection(self, limit, tell)
 
     def make_channel(self, limit: float) -> grpc.Channel:
         """Return a channel that makes one attempt with a time limit of `limit` seconds."""
@@ -486,7 +376,3 @@ def _listen(call: Any, tell: Callable[[Answered | Ended], None]) -> None:
 
 def _is_anothers(_try_to_connect: bool) -> int:
     raise ValueError("the channel was created before a fork")
-
-
-def _ignore(*_: object, **__: object) -> None:
-    pass

@@ -17,7 +17,6 @@ import pytest
 from grpc._cython import cygrpc
 
 from grpc_backoff import ConnectError, Stage, aio
-from grpc_backoff.aio import core_connector
 from grpc_backoff.aio.loop_clock import LoopClock
 from grpc_backoff.decide.connections.dial_machine import READY
 from grpc_backoff.decide.connections.dial_times import BEGINS_WITHIN
@@ -28,6 +27,7 @@ from grpc_backoff.testing.front import (
     settings_then_close,
     silent,
 )
+from tests.aio.dialling import Dialler
 from tests.both_apis.interceptors import for_asyncio, go_on
 from tests.connectors import check_connector
 from tests.echo import EchoStub, Message, serving
@@ -40,7 +40,7 @@ NO_SETTINGS = b"\0\0\0\4\0\0\0\0\0"
 
 def connector(target, *, options=(), credentials=None):
     loop = asyncio.get_running_loop()
-    return core_connector.CoreConnector(target, credentials, options, None, CONNECT, clock=LoopClock(loop), loop=loop)
+    return Dialler(target, credentials, options, CONNECT, clock=LoopClock(loop), loop=loop)
 
 
 async def test_it_passes_the_checks_of_any_connector():
@@ -49,7 +49,7 @@ async def test_it_passes_the_checks_of_any_connector():
 
 
 async def test_an_outcome_counts_until_it_is_taken():
-    """CB-3: an attempt whose outcome has come is decided in every turn of the loop, until `connect` returns."""
+    """CB-3: an attempt whose outcome has come is decided in every turn of the loop, until the outcome is told."""
     async with serving() as port:
         dialler = connector(f"127.0.0.1:{port}")
         dialling = asyncio.create_task(dialler.connect(20))
@@ -57,7 +57,7 @@ async def test_an_outcome_counts_until_it_is_taken():
         time.sleep(BEGINS_WITHIN + 0.1)  # noqa: ASYNC251 - makes the loop late, so that the attempt is no longer young
         seen = []
         while not dialling.done():
-            seen.append(dialler.decided())
+            seen.append(dialler.attempt.decided())
             await asyncio.sleep(0)
         await dialler.close(None)
     assert seen[-1]
@@ -157,9 +157,7 @@ async def test_idle_connections_end_by_the_cores_own_rule():
         loop = asyncio.get_running_loop()
         policy = replace(CONNECT, idle_timeout=2.0)
         options = [("grpc.client_idle_timeout_ms", 2000)]
-        dialler = core_connector.CoreConnector(
-            front.target, None, options, None, policy, clock=LoopClock(loop), loop=loop
-        )
+        dialler = Dialler(front.target, None, options, policy, clock=LoopClock(loop), loop=loop)
         connection = await dialler.connect(5.0)
         call = connection.core_channel.channel.unary_unary("/echo.v1.Echo/Unary")(b"", timeout=0.1)
         connection.core_channel.began(call, connection)

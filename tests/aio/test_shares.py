@@ -22,10 +22,10 @@ import pytest
 
 from grpc_backoff import AttemptFailed, AttemptStarted, Closed, Connected, Disconnected, State, aio
 from grpc_backoff.aio.core_channel import CoreChannel
-from grpc_backoff.aio.manager import ConnectionManager
 from grpc_backoff.aio.shares import Share, Shares, _shared_pools
 from grpc_backoff.connection.connector import Loss
 from grpc_backoff.engine import registry
+from grpc_backoff.engine.manager import ConnectionManager
 from grpc_backoff.engine.registry import SCHEDULES
 from grpc_backoff.testing.front import FlakyFront, accept_close, healthy, silent
 from tests.aio.trying import until

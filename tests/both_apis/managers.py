@@ -1,4 +1,4 @@
-"""The connection managers of both APIs, on one event loop, with a fake clock and a scripted connector."""
+"""A connection manager as each API uses it, on one event loop, with a fake clock and a scripted connector."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import random
 from dataclasses import replace
 
 from grpc_backoff import ConnectError
-from grpc_backoff.aio.manager import ConnectionManager as AsyncioManager
+from grpc_backoff.aio.coroutine_connector import CoroutineConnector
+from grpc_backoff.aio.loop_clock import LoopClock
 from grpc_backoff.decide.connections.connection_machine import Machine
+from grpc_backoff.engine.manager import ConnectionManager
 from grpc_backoff.engine.registry import Registry
 from grpc_backoff.policy.presets import CONNECT
-from grpc_backoff.sync.manager import ConnectionManager as ThreadedManager
 from grpc_backoff.testing import FakeClock, ScriptedConnector
 
 
@@ -39,7 +40,7 @@ class Slot:
 
 
 class Asyncio:
-    """The asyncio manager of a connector that plays a script; the managers with one `clock` share its time.
+    """The manager of a connector whose attempts are coroutines; the managers with one `clock` share its time.
 
     Attributes:
         connector: the scripted connector; a test may replace its `connect`.
@@ -55,7 +56,12 @@ class Asyncio:
         self.manager = self.make(Machine("target", replace(CONNECT, **policy)), how)
 
     def make(self, machine, how):
-        return AsyncioManager(machine, self.given, self.slot, loop=asyncio.get_running_loop(), **how)
+        loop = asyncio.get_running_loop()
+        home = LoopClock(loop)
+        self.adapter = CoroutineConnector(self.given, home, loop)
+        manager = ConnectionManager(machine, self.adapter, self.slot, home=home, **how)
+        self.adapter.lost, self.adapter.redialled = manager.look, manager.redialled
+        return manager
 
     def starts(self):
         return [attempt.at - 1000.0 for attempt in self.connector.attempts]
@@ -73,17 +79,17 @@ class Asyncio:
 
     async def ended(self):
         """Check that a closed manager has left nothing behind."""
-        await self.manager.closed()
+        await self.adapter.close(None)
         assert self.clock.armed() == []
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 class Threaded(Asyncio):
-    """The threaded manager; the loop stands in for its conductor, and a task for each attempt."""
+    """The manager of a connector that calls back; the loop stands in for the conductor, and a task for each attempt."""
 
     def make(self, machine, how):
-        self.given, self.conductor = _Connector(self.connector), _Conductor()
-        return ThreadedManager(machine, self.given, self.slot, conductor=self.conductor, **how)
+        self.given = _Connector(self.connector)
+        return ConnectionManager(machine, self.given, self.slot, home=_Conductor(), **how)
 
     def redial(self):
         self.manager.redialled()
@@ -93,7 +99,6 @@ class Threaded(Asyncio):
 
     async def ended(self):
         await self.clock.advance(0)
-        assert self.conductor.users == set()
         assert self.clock.armed() == []
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
@@ -101,8 +106,9 @@ class Threaded(Asyncio):
 class _Conductor:
     def __init__(self):
         self.post = asyncio.get_running_loop().call_soon
-        self.users = set()
-        self.join, self.leave = self.users.add, self.users.discard
+
+    def is_here(self):
+        return False
 
     def is_closed(self):
         return False

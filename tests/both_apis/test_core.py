@@ -11,7 +11,6 @@ import grpc
 import pytest
 import trustme
 
-from grpc_backoff import ConnectError
 from grpc_backoff.aio.core_connector import CoreConnector as AsyncioConnector
 from grpc_backoff.aio.loop_clock import LoopClock
 from grpc_backoff.connection.connector import Loss
@@ -47,10 +46,9 @@ class Asyncio:
     async def _dial(self, target, credentials, options, limit):
         loop = asyncio.get_running_loop()
         self.made = AsyncioConnector(target, credentials, options, None, CONNECT, clock=LoopClock(loop), loop=loop)
-        try:
-            return await self.made.connect(limit)
-        except ConnectError as error:
-            return error.failure
+        outcome = loop.create_future()
+        self.made.connect(limit, outcome.set_result)
+        return await outcome
 
     def do(self, function):
         """Call a function where the connections belong; return its result."""

@@ -30,7 +30,7 @@ def config(**content):
 )
 def test_the_guard(target, options, guards):
     """CB-16: the guard turns the core's retries off, unless policies of the core, or several connections, need them."""
-    connector = BaseConnector(target, None, options, None, CONNECT)
+    connector = BaseConnector(target, None, options, None, CONNECT, home=None)
     connector.guard_next()
     assert connector.guards is guards
     assert (RETRIES in connector._options_for(1.0)) is (guards or RETRIES in options)

@@ -9,28 +9,32 @@ import pytest
 from grpc_backoff.connection.connector import Loss
 from grpc_backoff.decide.connections import connection_machine as m
 from grpc_backoff.decide.connections.events import Failure, Stage, State
-from grpc_backoff.engine.manager import SteppedManager
+from grpc_backoff.engine.manager import ConnectionManager
 from grpc_backoff.engine.registry import Registry
 from grpc_backoff.policy.presets import CONNECT
 from grpc_backoff.testing.clock import FakeClock
 
 
 class Home:
+    def __init__(self, due):
+        self.post = due.append
+
     def is_closed(self):
         return False
 
 
-class Manager(SteppedManager):
+class Manager(ConnectionManager):
     """A manager that records effects, states and notifications, and calls `amid` during each effect."""
 
     def __init__(self, registry):
         self.done, self.states, self.due, self.amid = [], [], [], lambda: None
         super().__init__(
             m.Machine("target", CONNECT),
+            None,
             self,
             clock=FakeClock(),
             rng=random.Random(1),
-            home=Home(),
+            home=Home(self.due),
             key="key",
             schedules=registry,
         )
@@ -48,13 +52,10 @@ class Manager(SteppedManager):
     def __len__(self):
         return 0
 
-    release = fail = want = _arm = _start = _abandon = _is_decided = None  # the effects are only recorded
+    release = fail = None  # the effects are only recorded
 
     def changed(self, state):
         self.states.append(state)
-
-    def _later(self, work):
-        self.due.append(work)
 
 
 @pytest.fixture
@@ -116,6 +117,6 @@ def test_a_loss_is_counted_once(registry):
 def test_a_key_forgets_who_leaves(registry):
     """SH-3: a manager that has left its key receives no notifications."""
     one, other = Manager(registry), Manager(registry)
-    one._leave()
+    one.close()
     other.membership.tell_others(None)
     assert one.due == []

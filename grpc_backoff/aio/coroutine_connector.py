@@ -1,0 +1,93 @@
+"""Connectors that a program or a test writes as a coroutine, as a connection's manager takes them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextvars import Context
+
+from grpc_backoff.aio.connection import CallConnection
+from grpc_backoff.aio.loops import until_done
+from grpc_backoff.connection.connector import ConnectError, Connector
+from grpc_backoff.decide.connections.events import Failure, Stage
+from grpc_backoff.engine.core_connector import Tell, Watched, unheard
+from grpc_backoff.engine.home import Home
+
+_LOG = logging.getLogger("grpc_backoff.aio.manager")
+
+
+class CoroutineConnector(Watched):
+    """One slot's use of a connector whose attempts are coroutines; several slots may use the same one.
+
+    Attributes:
+        connector: the program's connector.
+        home: the event loop.
+        open: the connections that it has made and that have not ended.
+    """
+
+    def __init__(self, connector: Connector[CallConnection], home: Home, loop: asyncio.AbstractEventLoop) -> None:
+        """Use the connector on this loop."""
+        super().__init__()
+        self.connector = connector
+        self.home = home
+        self.open: set[CallConnection] = set()
+        self._loop = loop
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def connect(self, limit: float, tell: Tell) -> _AttemptTask:
+        """Make one attempt, in a task of its own, which then watches the connection."""
+        attempt = _AttemptTask(self.connector, tell)
+        # Use a new context, because the task outlives the call that happened to start it, and must not keep the call's
+        # context alive.
+        task = attempt.task = self._loop.create_task(self._run(attempt, limit), context=Context())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return attempt
+
+    async def _run(self, attempt: _AttemptTask, limit: float) -> None:
+        try:
+            connection = await self.connector.connect(limit)
+        except ConnectError as error:
+            attempt.tell(error.failure)
+            return
+        except Exception as error:  # noqa: BLE001
+            # A bug in a connector must not leave the channel waiting for ever, so treat it as a failed attempt.
+            _LOG.exception("an attempt to connect raised an unexpected exception")
+            attempt.tell(Failure(Stage.UNKNOWN, repr(error)))
+            return
+        finally:
+            attempt.task = None
+        self.open.add(connection)
+        try:
+            attempt.tell(connection)
+            if attempt.tell is not unheard:
+                await connection.lost()
+                self.lost()
+                await connection.watch_redials(self.redialled)
+        finally:
+            self.open.discard(connection)
+            connection.retire()
+            self.closed()
+
+    async def close(self, grace: float | None) -> None:
+        """Close what the connector has made; see `Connector.close`."""
+        for task in self._tasks:
+            task.cancel()
+        await self.connector.close(grace)
+        await until_done(*self._tasks)
+
+    async def end_calls(self, owner: object, grace: float | None) -> None:
+        """Give one channel's calls up to `grace` seconds to finish, then cancel them; connections stay open (SH-7)."""
+        await asyncio.gather(*(connection.core_channel.end_calls(owner, grace) for connection in self.open))
+
+
+class _AttemptTask:
+    def __init__(self, connector: Connector[CallConnection], tell: Tell) -> None:
+        self.tell = tell
+        self.task: asyncio.Task[None] | None = None
+        self.decided = connector.decided
+
+    def abandon(self) -> None:
+        self.tell = unheard
+        if self.task is not None:
+            self.task.cancel()

@@ -1,0 +1,148 @@
+"""What the dials of both APIs have in common: how they step the dial machine, and execute its effects."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from grpc_backoff.base.stepping import Stepper
+from grpc_backoff.connection.connector import Loss
+from grpc_backoff.decide.connections import dial_machine as m
+from grpc_backoff.decide.connections.core_texts import Link
+from grpc_backoff.engine.core_connector import BaseConnector, Complaints, Reporting, Tell, unheard
+
+
+class CoreDial(Stepper[m.Input, m.Effect], Reporting):
+    """One dial of a C-core channel, and the connection that it makes. Everything runs at the connector's home.
+
+    A subclass calls `begin` when the channel has been made, lets the core dial, and executes the effects.
+    """
+
+    _state: m.DialState
+
+    def __init__(self, owner: BaseConnector[Any], tell: Tell) -> None:
+        """`tell` is called with the outcome."""
+        super().__init__()
+        self._connector = owner
+        self._tell = tell
+        self.answered = self.unanswered = unheard
+        self._refused = self._dropped = False
+        self._complaints = Complaints(owner.keepalive)
+        self._seen_ended = math.inf
+        self._loss: Loss | None = None
+        self.now = owner.home.now
+
+    def begin(self, limit: float) -> Sequence[m.Effect]:
+        """Begin an attempt of up to `limit` seconds, and return the machine's first effects."""
+        owner = self._connector
+        guarded, owner.guards = owner.guards, False
+        self._state, effects = owner.machine.begin(
+            self.now(),
+            limit,
+            last_life=owner.last_life,
+            familiar=owner.familiar,
+            after_failure=owner.after_failure,
+            guarded=guarded,
+        )
+        return effects
+
+    # For subclasses to implement.
+
+    @abstractmethod
+    def shown(self) -> int:
+        """Return the channel's state, as the integer that grpcio's core uses."""
+
+    @abstractmethod
+    def look(self) -> None:
+        """Step the machine with what the core shows."""
+
+    @abstractmethod
+    def _notify_on(self, shown: int) -> None:
+        """Look when the core has left this state."""
+
+    @abstractmethod
+    def _ask(self) -> None:
+        """Ask why the dial failed, and feed the answer. The call never leaves the process."""
+
+    @abstractmethod
+    def _fail_calls(self, details: str) -> None:
+        """End every call with UNAVAILABLE."""
+
+    @abstractmethod
+    def _close(self) -> None:
+        """Close the channel; nothing else refers to this dial any more."""
+
+    # The attempt.
+
+    def decided(self) -> bool:
+        """Return whether the core has an outcome that has not been reported yet."""
+        return m.is_decided(self._state, self.shown(), self.now())
+
+    def abandon(self) -> None:
+        """Abandon the attempt; the core closes its socket at its own limit, if not before."""
+        self._tell = unheard
+        self.feed(m.Abandon())
+
+    # The connection.
+
+    def alive(self) -> bool:
+        """Return whether the connection is up in the core right now; see `is_up`. Thread-safe."""
+        return m.is_up(self._state, self.shown())
+
+    def link(self) -> Link:
+        """Return the connection's state. Call this at the moment when a call ends. Thread-safe."""
+        shown, now = self.shown(), self.now()
+        if shown != m.READY:
+            self._seen_ended = min(self._seen_ended, self._state.ended, now)
+        return m.link_of(shown, now - self._seen_ended)
+
+    # Driving the machine.
+
+    def _timer_fired(self) -> None:
+        self._timer = None
+        self.look()
+
+    def _step(self, input_: m.Input) -> Sequence[m.Effect]:
+        self._state, effects = self._connector.machine.step(self._state, input_, self.now())
+        return effects
+
+    def _carry_out(self, effect: m.Effect) -> None:  # noqa: C901 - one branch for each effect
+        owner = self._connector
+        match effect:
+            case m.LookAt(at):
+                self._cancel_timer()
+                self._timer = owner.home.call_at(at, self._timer_fired)
+            case m.NotifyOn(shown):
+                self._notify_on(shown)
+            case m.Explain():
+                self._ask()
+            case m.Made():
+                owner.after_failure = False
+                owner.open.add(self)
+                self._report(self)
+            case m.Failed(failure):
+                owner.after_failure = True
+                self._report(failure)
+            case m.Lost(loss):
+                self._loss = loss
+                owner.lost()
+            case m.FirstAnswer():
+                self.answered()
+            case m.Redialled(late):
+                owner.redialled(late=late)
+            case m.GuardNext():
+                owner.guard_next()
+            case m.EndCalls(details):
+                self._fail_calls(details)
+            case m.Close():
+                self._cancel_timer()
+                self.answered = unheard
+                owner.open.discard(self)
+                owner.closed()
+                self._close()
+
+    def _report(self, outcome: object) -> None:
+        tell, self._tell = self._tell, unheard  # it refers to the manager (CB-10)
+        tell(outcome)

@@ -1,0 +1,74 @@
+"""Attempts of a slot whose server's health is watched: the health of a replacement is awaited (RO-1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from grpc_backoff.decide.connections.events import Failure, Stage
+from grpc_backoff.engine.core_connector import BaseConnector, Informed, Tell
+from grpc_backoff.engine.pool import PoolSlot
+
+
+class ProvingAttempt:
+    """An attempt of a slot whose server's health is watched: the health of a replacement is awaited (RO-1)."""
+
+    def __init__(
+        self,
+        connector: BaseConnector[Any],
+        pool_slot: PoolSlot,
+        limit: float,
+        tell: Tell,
+    ) -> None:
+        """Start to dial; `limit` is the time limit of the whole attempt, in seconds."""
+        self._slot = pool_slot
+        self._tell = tell
+        self._home = connector.home
+        self._ends = self._home.now() + limit
+        self._made: Any = None
+        self._attempt = connector.connect(limit, self._ended)
+
+    def _ended(self, outcome: Any) -> None:
+        pool = self._slot.pool
+        if isinstance(outcome, Failure) or pool is None or not pool.must_prove(self._slot.number):
+            self._tell(outcome)
+            return
+        self._made = outcome
+        pool.healths.prove(pool, self._slot.number, outcome, self._ends - self._home.now(), self._told)
+
+    def _told(self, problem: str) -> None:
+        made = self._made
+        if made is None:
+            return  # it was told before, or abandoned
+        if problem:
+            self.abandon()
+            self._tell(Failure(Stage.HEALTH, problem))
+        else:
+            self._made = None
+            self._tell(made)
+
+    def decided(self) -> bool:
+        """Return whether the core has an outcome that has not been reported yet."""
+        return self._attempt.decided()
+
+    def abandon(self) -> None:
+        """Abandon the attempt."""
+        made, self._made = self._made, None
+        if made is None:
+            self._attempt.abandon()
+            return
+        if self._slot.pool is not None:
+            self._slot.pool.healths.drop(self._slot.number)
+        made.retire()
+
+
+class Proving(Informed):
+    """The connector of a slot whose server's health is watched."""
+
+    def __init__(self, connector: BaseConnector[Any], pool_slot: PoolSlot) -> None:
+        self._connector = connector
+        self._slot = pool_slot
+
+    def connect(self, limit: float, tell: Tell) -> ProvingAttempt:
+        """Start one attempt; see `BaseConnector.connect`."""
+        self._connector.last_life, self._connector.familiar = self.last_life, self.familiar
+        return ProvingAttempt(self._connector, self._slot, limit, tell)
