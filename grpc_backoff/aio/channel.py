@@ -27,12 +27,11 @@ from grpc_backoff.aio.pending import PendingCalls
 from grpc_backoff.aio.pool import ConnectionPool
 from grpc_backoff.aio.shares import Share, SharedPool, Shares, shared_pool
 from grpc_backoff.base.chance import CHANCE
-from grpc_backoff.config.channel_settings import ChannelSettings, ChannelSetup, Options, read_channel
+from grpc_backoff.config.channel_settings import ChannelSettings, Options, read_channel
 from grpc_backoff.config.proxies import is_proxied
 from grpc_backoff.connection.connector import Connector
 from grpc_backoff.decide.connections.events import ConnectionStatus, State
 from grpc_backoff.engine.channel import BaseChannel
-from grpc_backoff.engine.key import Key, key_of
 from grpc_backoff.engine.setup import PoolSetup
 from grpc_backoff.grpcio.aio_private import core_channel
 from grpc_backoff.grpcio.forks import CoreUse, at_fork, refuse_inherited
@@ -76,7 +75,7 @@ class Channel(BaseChannel, grpc.aio.Channel):
         """Create the channel; see `insecure_channel`. `connector` is for `grpc_backoff.testing.scripted_channel`."""
         setup = read_channel(target, options, settings)
         target, core_options = setup.target, setup.core_options
-        self._take(setup, credentials, asyncio=True)
+        self._take(setup, credentials, compression, asyncio=True)
         self._polling: Polling | None = Polling.shared()
         self._interceptor_channel = interceptor_channel.InterceptorChannel(
             target,
@@ -96,7 +95,7 @@ class Channel(BaseChannel, grpc.aio.Channel):
         self.loop = self._loop = loop = _working_loop()  # the second is the name in grpcio, which others read
         """The event loop that the channel belongs to."""
         shares = connector is None and setup.clock is None and setup.rng is None and keeps_time(loop)  # SH-1: one clock
-        key = self._key(setup, credentials, compression) if shares else None
+        key = self._key if shares else None
         self._clock = clock = setup.clock or LoopClock(loop)
         rng = setup.rng or CHANCE
         pool_setup = PoolSetup(target, setup.policy, setup.pool, clock, rng, core_options, key)
@@ -128,22 +127,6 @@ class Channel(BaseChannel, grpc.aio.Channel):
         _channels.add(self)
         if self._source is not None:
             self._source.watch(self._rotate)
-
-    @staticmethod
-    def _key(
-        setup: ChannelSetup,
-        credentials: grpc.ChannelCredentials | CredentialsSource | None,
-        compression: grpc.Compression | None,
-    ) -> Key | None:
-        """Return the channel's key; it is derived only once for all insecure channels with the same settings."""
-        key: Key | None
-        if credentials is None and compression in setup.derived:
-            key = setup.derived[compression]
-            return key
-        key = key_of(setup.target, credentials, (setup.policy, setup.pool), setup.core_options, compression)
-        if credentials is None:
-            setup.derived[compression] = key
-        return key
 
     def connection_status(self) -> ConnectionStatus:
         """Return the channel's status: state, attempt, last error, and seconds until the next attempt (CH-11)."""

@@ -3,6 +3,9 @@
 Insecure channels of one event loop with the same key have one pool, and so its connections. Each channel has a share in
 the pool, with its own calls, listeners and state, and can be closed without affecting the others. Every other channel
 has its own pool.
+
+A channel asks for the connection until it leaves and uses it until its calls have ended. So the pool stops dialling
+when the last channel leaves, and the connection is closed when the last channel's calls have ended.
 """
 
 from __future__ import annotations
@@ -29,35 +32,35 @@ from grpc_backoff.decide.connections.events import (
 )
 from grpc_backoff.decide.connections.shared_status import state_shown, status_shown
 from grpc_backoff.engine.manager import CallQueue
-from grpc_backoff.engine.users import Users
 
 
 class Shares:
     """All shares of a pool. To the pool, they are one queue of pending calls and one listener."""
 
     def __init__(self) -> None:
-        self.users: Users[Share] = Users()
+        self._asking: dict[Share, None] = {}
+        self._using: set[Share] = set()
         self._turns = itertools.count()
         self.connected: Connected | None = None
         """The event that announced the current connection; None if there is none."""
 
     def __len__(self) -> int:
         """Return how many calls are pending on all channels together."""
-        return sum(len(share.pending) for share in self.users)
+        return sum(len(share.pending) for share in tuple(self._asking))
 
     def release(self, most: float = math.inf) -> None:
         """Start pending calls: all, or `most`, of the channels in turn."""
-        if most >= len(self):
-            for share in self.users:
+        if most == math.inf or most >= len(self):
+            for share in tuple(self._asking):  # they may leave meanwhile
                 share.pending.release()
             return
-        waiting = [share.pending for share in self.users if len(share.pending)]
+        waiting = [share.pending for share in tuple(self._asking) if len(share.pending)]
         for turn in itertools.islice(self._turns, int(most)):
             waiting[turn % len(waiting)].release(1)
 
     def fail(self) -> None:
         """Fail those pending calls of all channels that do not survive a failed attempt (CH-3)."""
-        for share in self.users:
+        for share in tuple(self._asking):
             share.pending.fail()
 
     def hear(self, event: ConnectionEvent) -> None:
@@ -67,10 +70,32 @@ class Shares:
                 self.connected = event
             case Disconnected():
                 self.connected = None
-        for share in self.users:
+        for share in tuple(self._asking):
             if share.listeners.listeners:
                 own = event if event.channel is share.key else replace(event, channel=share.key)
                 share.listeners.hear(own)
+
+    def join(self, share: Share) -> None:
+        """Add a channel."""
+        self._asking[share] = None
+        self._using.add(share)
+
+    def is_last(self, share: Share) -> bool:
+        """Return whether no other channel asks for the connection, so this one closes the pool when it leaves."""
+        return self._asking.keys() == {share}
+
+    def leave(self, share: Share) -> None:
+        """Stop asking for the connection; the channel's calls may continue."""
+        self._asking.pop(share, None)
+
+    def shares_with(self, share: Share) -> bool:
+        """Return whether the calls of others may be running, so that only this channel's own calls may be ended."""
+        return not self._using <= {share}
+
+    def end(self, share: Share) -> bool:
+        """Remove a channel whose calls have ended; return whether the connection is to be closed."""
+        self._using.discard(share)
+        return not self._using
 
 
 class SharedPool:
@@ -95,18 +120,18 @@ class Share:
         first, shared.key = shared.key, None
         self.key = first or ChannelKey()
         """Identifies this channel in its events."""
-        self._shared = shared
+        self._shared = shared  # only its channels keep it alive
         self._pool = shared.pool
         self._asked = False
         self._closed = False
-        self._users = shared.shares.users
-        self._users.join(self)
+        self._shares = shared.shares
+        self._shares.join(self)
         if shared.shares.connected is not None and not loop.is_closed():
             loop.call_soon(self._join, shared.shares.connected)
 
     def _join(self, connected: Connected) -> None:
         """Notify the channel's listeners of a connection that existed when the channel was created (SH-7)."""
-        if connected is self._shared.shares.connected:
+        if connected is self._shares.connected:
             self.listeners.hear(replace(connected, channel=self.key, joined=True))
 
     @property
@@ -194,7 +219,7 @@ class Share:
         if self._closed:
             return
         self._closed = True
-        if self._users.is_last(self):
+        if self._shares.is_last(self):
             self._pool.close()
         else:
             now, attempt = self._pool.now(), self.status().attempt
@@ -202,23 +227,23 @@ class Share:
                 Closed(target=self._pool.setup.target, channel=self.key, at=now, attempt=attempt, lived=None)
             )
             self._pool.wake_watchers(changed=False)
-        self._users.leave(self)
+        self._shares.leave(self)
         self.listeners.close()
 
     def drop(self) -> None:
         """Leave without closing: the channel was garbage-collected, or its event loop is gone."""
         self.leave()
-        self._users.end(self)
+        self._shares.end(self)
 
     async def end_calls(self, grace: float | None) -> None:
         """Cancel this channel's calls after up to `grace` seconds; the last share also closes the connection."""
         pool = self._pool
         end = pool.now() + (grace or 0.0)
         try:
-            if self._users.shares_with(self):
+            if self._shares.shares_with(self):
                 await pool.end_calls(self.key, grace)
         finally:
-            unused = self._users.end(self)
+            unused = self._shares.end(self)
         if unused:
             await pool.close_connections(max(0.0, end - pool.now()) or None)
 

@@ -10,7 +10,8 @@ import grpc
 from grpc_backoff.config.arguments import Listener, check_listener, remove_listener
 from grpc_backoff.config.channel_settings import ChannelSetup
 from grpc_backoff.engine.environment import ListenersOfChannel
-from grpc_backoff.grpcio.forks import check_core, generation
+from grpc_backoff.engine.key import key_of
+from grpc_backoff.grpcio.forks import check_core
 from grpc_backoff.grpcio.private import register_method
 from grpc_backoff.telemetry.log import load_slot_events
 
@@ -49,12 +50,12 @@ class BaseChannel:
         self,
         setup: ChannelSetup,
         credentials: grpc.ChannelCredentials | CredentialsSource | None,
+        compression: grpc.Compression | None,
         *,
         asyncio: bool = False,
     ) -> None:
         """Begin with these settings, if grpcio's core works in this process."""
-        check_core(setup.target, asyncio=asyncio)
-        self._generation = generation()
+        self._generation = check_core(setup.target, asyncio=asyncio)
         self.target = setup.target
         self.call_policies = setup.call_policies
         """The retry policies for the channel's calls, by method."""
@@ -62,6 +63,13 @@ class BaseChannel:
         """The channel's connect policy."""
         self.policy_values = setup.policy_values
         """The connect policy's values by name, each with its source (BP-3)."""
+        self._key = setup.derived.get(compression) if credentials is None else None
+        """The key of the channel's schedule; derived only once for all insecure channels with the same settings."""
+        if self._key is None:
+            policy = setup.policy, setup.pool
+            self._key = key_of(setup.target, credentials, policy, setup.core_options, compression)
+            if credentials is None:
+                setup.derived[compression] = self._key
         self._source = None if credentials is None or isinstance(credentials, grpc.ChannelCredentials) else credentials
         if self._source is not None:
             from grpc_backoff.config.credentials import load_files_checks  # noqa: PLC0415 - few channels have a source

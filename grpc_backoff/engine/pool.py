@@ -285,12 +285,14 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ConnectionT]):
     @property
     def is_paid(self) -> bool:
         """Whether an answer has paid for a live slot's latest connection, or for the next. Any thread may read this."""
-        return any(slot.manager.is_paid for slot in self._live())
+        only = self._only
+        return any(slot.manager.is_paid for slot in self._live()) if only is None else only.is_paid
 
     @property
     def made(self) -> int:
         """How many connections the live slots have made. Any thread may read this."""
-        return sum(slot.manager.made for slot in self._live())
+        only = self._only
+        return sum(slot.manager.made for slot in self._live()) if only is None else only.made
 
     @property
     def is_closed(self) -> bool:
@@ -543,7 +545,8 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ConnectionT]):
         """Handle a new connection of a slot; if its endpoint is doubted, calls wait until its peer has answered."""
         if self._machine.policy.quiet_after or self._slots[number].pool_slot.endpoint in self.liveness.doubted:
             self._watch_over(number)
-        NEWS.reached(self, self._spot(self._slots[number].pool_slot), spot_of(self._machine.target))
+        targets = {self._slots[number].pool_slot.endpoint or self._machine.target, self._machine.target}
+        NEWS.reached(self, *map(spot_of, targets))
         watched, connection = self._machine.policy.health_service is not None, self._slots[number].manager.connection
         if watched and connection is not None:
             self.healths.watch(self, number, connection)
@@ -569,7 +572,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ConnectionT]):
         watch = self.liveness.watched.get(number)
         if watch is not None and not watch.connection.alive():
             self.liveness.drop(number)
-        if state is not State.READY:
+        if state is not State.READY and self.healths.watched:
             self.healths.drop(number)
         busy = False
         if state is State.IDLE:  # only then does it matter
@@ -663,6 +666,9 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ConnectionT]):
             connection.core_channel.fail(f"the connection was lost: {why}")
 
     def _drained(self) -> None:
+        if self._only is not None and not self.picks:
+            self._dozes = False
+            return
         live = self._state.live
         self._dozes = len(live) > 1 and any(slot.state is State.IDLE for slot in live)
         if self.picks:

@@ -118,7 +118,8 @@ class Registry:
             if key is not None:
                 self._sweep(now)
                 group = self._groups.get(key)
-                self._remembered.pop(key, None)
+                if self._remembered:
+                    self._remembered.pop(key, None)
             if group is None:
                 group = ScheduleGroup(key)
                 if key is not None:
@@ -129,7 +130,7 @@ class Registry:
             group.members[number] = WeakMethod(hear, lambda _: gone.append((group, number))), home
             group.homes[home] = group.homes.get(home, 0) + 1
             group.schedule = group.schedule.joined()
-            diallers = [group.schedule.turn] if group.schedule.failing else []
+            diallers = [group.schedule.turn] if len(group.members) > 1 and group.schedule.failing else []
         if diallers:  # a manager that dials alone gives no signs of life until there is another
             self._pass_on(group, diallers, None)
         return Membership(self, group, number)

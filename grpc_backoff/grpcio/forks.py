@@ -106,8 +106,10 @@ def refuse_inherited(target: str, made_in: Generation) -> None:
         )
 
 
-def check_core(target: str, *, asyncio: bool = False) -> None:
+def check_core(target: str, *, asyncio: bool = False) -> Generation:
     """Check that grpcio's core can be used in this process (FK-1); warn once if it might hang or crash (FK-2).
+
+    Returns the current generation of channels.
 
     Raises:
         ForkError: the core could hang or crash, because one of this library's channels was open when this process was
@@ -134,6 +136,7 @@ def check_core(target: str, *, asyncio: bool = False) -> None:
             "inside grpcio, even with GRPC_ENABLE_FORK_SUPPORT=1; fork before the first channel is created",
             os.getpid(),
         )
+    return now
 
 
 def _begin_child() -> None:

@@ -22,7 +22,6 @@ from grpc_backoff.config.channel_settings import ChannelSettings, Options, read_
 from grpc_backoff.config.proxies import is_proxied
 from grpc_backoff.decide.connections.events import ConnectionStatus
 from grpc_backoff.engine.channel import BaseChannel
-from grpc_backoff.engine.key import key_of
 from grpc_backoff.engine.setup import PoolSetup
 from grpc_backoff.grpcio.forks import refuse_inherited
 from grpc_backoff.grpcio.sync_private import CLOSED_TEXT, is_single_threaded
@@ -65,10 +64,9 @@ class Channel(BaseChannel, grpc.Channel):
         """Create the channel; see `insecure_channel`."""
         setup = read_channel(target, options, settings)
         target, policy, core_options = setup.target, setup.policy, setup.core_options
-        self._take(setup, credentials)
+        self._take(setup, credentials, compression)
         self.single_threaded = is_single_threaded(core_options)
-        shares = setup.clock is None and setup.rng is None  # SH-1: one clock
-        key = key_of(target, credentials, (policy, setup.pool), core_options, compression) if shares else None
+        key = self._key if setup.clock is None and setup.rng is None else None  # SH-1: one clock
         clock, rng = setup.clock or CONDUCTOR, setup.rng or CHANCE
         hooks = Hooks(setup.hooks, target, clock.now)
         self._conductor = CONDUCTOR

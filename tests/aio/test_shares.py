@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -441,7 +442,7 @@ def test_channels_take_turns():
     """PO-14: where there is room for some calls only, the channels take turns, however little room there is."""
     shares, told = Shares(), []
     for names in (("a1", "a2", "a3"), ("b1", "b2"), ()):
-        shares.users.join(Mock(pending=Waiting(told, *names)))
+        shares.join(Mock(pending=Waiting(told, *names)))
     for _ in range(2):
         shares.release(1)
     assert told == ["a1", "b1"]
@@ -449,3 +450,58 @@ def test_channels_take_turns():
     assert told == ["a1", "b1", "a2", "b2"]
     shares.release(5)
     assert (told[4:], len(shares)) == (["a3"], 0)
+
+
+def played(script):
+    """Play a script, whose steps are separated by semicolons; return it, with what each step closes.
+
+    A step is a channel and what it does: join, leave, begin to end, or end. It closes the pool, the connection, or
+    its own calls.
+    """
+    shares, steps = Shares(), []
+    for step in (each.strip().partition(":")[0] for each in script.split(";")):
+        channel, _, does = step.partition(" ")
+        closes = ""
+        if does == "joins":
+            shares.join(channel)
+        elif does == "leaves":
+            closes = ": pool" if shares.is_last(channel) else ""
+            shares.leave(channel)
+        elif does == "ends":
+            closes = ": own" if shares.shares_with(channel) else ""
+        else:
+            closes = ": connection" if shares.end(channel) else ""
+        steps.append(step + closes)
+    return "; ".join(steps)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "a joins; a leaves: pool; a ends; a ended: connection; a ended again: connection",
+        "a joins; b joins; a leaves; a ends: own; a ended; b leaves: pool; b ends; b ended: connection",
+        # Calls of a channel that has left keep the connection open, and only they are ended.
+        "a joins; b joins; a leaves; b leaves: pool; b ends: own; b ended; a ends; a ended: connection",
+        # Both end at the same time.
+        "a joins; b joins; a leaves; a ends: own; b leaves: pool; b ends: own; a ended; b ended: connection",
+        # A dropped channel leaves and ends at once, also after it has left.
+        "a joins; b joins; a leaves; a ended; b ends",
+        # A channel that joins in between keeps both alive.
+        "a joins; b joins; a leaves; c joins; b leaves; a ended; b ended; c leaves: pool; c ended: connection",
+    ],
+)
+def test_what_is_closed(script):
+    """SH-7: the pool closes when nobody asks any more; the connection, when nobody's calls are left."""
+    assert played(script) == script
+
+
+def test_channels_may_leave_while_others_are_notified():
+    """SH-7: the end of one channel's call may close any of the channels; those that remain are notified in order."""
+    shares, told = Shares(), []
+    first, *others = [Mock(pending=Mock(fail=partial(told.append, name))) for name in "abc"]
+    first.pending.fail = lambda: (told.append("a"), shares.leave(first))
+    for share in (first, *others):
+        shares.join(share)
+    shares.fail()
+    shares.fail()
+    assert told == ["a", "b", "c", "b", "c"]

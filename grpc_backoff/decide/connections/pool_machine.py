@@ -182,7 +182,8 @@ class PoolState(NamedTuple):
     @property
     def state(self) -> State:
         """The channel's state (PO-4)."""
-        return aggregate([slot.shown for slot in self.slots if slot.role in _LIVE])
+        shown = [slot.shown for slot in self.slots if slot.role in _LIVE]
+        return shown[0] if len(shown) == 1 else aggregate(shown)
 
     def slot(self, number: int) -> Slot | None:
         """Return a slot; None if it is gone."""
@@ -520,7 +521,7 @@ class PoolMachine(NamedTuple):
         slot = state.slot(input_.slot)
         if slot is None or not slot.live:
             return state, []
-        if input_.state is State.CONNECTING:
+        if input_.state is State.CONNECTING and self.policy.round_robin:  # only then is there a name to look up
             state = self._begins(state, slot, now)
         slot = slot._replace(state=input_.state)
         if slot.role in _CONNECTED and input_.state is not State.READY:
