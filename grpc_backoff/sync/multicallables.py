@@ -162,7 +162,7 @@ class MultiCallable(Method):
         if not self.takes_one_request and not machine.handed_over:
             replay = Replay(request, self.serializer, channel.calls.replay_limit)
             sender, request = self.of_bytes(), None
-        if machine.handed_over and style == "future" and self.takes_one_request:
+        if style == "future" and machine.handed_over and not hedged and self.takes_one_request:
             return self._make_prepared(sender, request, arguments, machine)
         attempts = _Attempts(
             sender, "future" if blocking and hedged else style, request, arguments, replay, single=single
