@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 from abc import abstractmethod
 from collections.abc import Callable, Container, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -90,9 +91,10 @@ class Call(CallShell, grpc.aio.Call):
         self._awaiting: list[asyncio.Future[None]] = []
         self._endings: list[asyncio.Future[None]] = []
         self._callbacks: list[Callable[[Call], None]] = []
-        self._stepping = True
+        self._stepping, first = True, self._first
+        del self._first  # thousands may wait, and keep only what they need
         try:
-            self._begin(self._first, in_context=True)
+            self._begin(first, in_context=True)
         finally:
             self._stepping = False
         if self._inputs:
@@ -183,9 +185,12 @@ class Call(CallShell, grpc.aio.Call):
             self._inputs.append(m.AttemptBroken())
             return
         if made is None:
-            self._inputs.append(self._calls.pending.not_connected())
+            self._inputs.append(self._not_connected())
         else:
             self._begun(*made)
+
+    def _not_connected(self) -> m.NotConnected:
+        return self._calls.pending.not_connected(waited=self._state.waited)
 
     def _begun(self, attempt: grpc.aio.Call, connection: CallConnection) -> None:
         self._connection = connection
@@ -237,7 +242,10 @@ class Call(CallShell, grpc.aio.Call):
         if self._spans is not None:
             self._end_span("CANCELLED")  # does nothing if the span has ended
         if self._endings:
-            _wake(self._endings)
+            if outcome is self._attempt and self._machine.handed_over:  # one wake, with the response, is enough
+                aio_private.core_call(outcome).add_done_callback(partial(_wake, self._endings))
+            else:
+                _wake(self._endings)
         if self._awaiting:
             _wake(self._awaiting)
         if not self._callbacks:

@@ -89,7 +89,7 @@ class CoreChannel(Gate):
             changed: called when the core has left the state that was last passed to `watch`.
             judge: called with each call that has ended; returns whether the server has answered it. By default, every
                 call that ends counts as answered.
-            noticed: called when the server has first answered a call, and when one that began before that has ended.
+            noticed: called when the server has first answered a call, and with the end of each call before that.
         """
         self.channel: grpc.aio.Channel = channel
         self.check = aio_private.state_check(channel)
@@ -149,11 +149,12 @@ class CoreChannel(Gate):
 
     def _first_ended(self, held: weakref.ref[grpc.aio.Call]) -> None:
         """Record the end of a call that began before the server had answered one."""
-        call = held()
-        if call is not None and not self.served:
+        call, served = held(), self.served
+        if call is not None and not served:
             self.served = self._judge is None or self._judge(call)
         self.ended()
-        self._noticed()
+        if not served:
+            self._noticed()
 
     def answered(self) -> None:
         """Record that the server has answered a call."""

@@ -43,6 +43,9 @@ class _HedgedCall(Call):
                 return
         super()._begin(effect, in_context=in_context)
 
+    def _not_connected(self) -> m.NotConnected:
+        return self._calls.pending.not_connected()
+
     def _begun(self, attempt: grpc.aio.Call, connection: CallConnection) -> None:
         if not self._places:
             self._copies = {}

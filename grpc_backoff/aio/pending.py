@@ -27,8 +27,8 @@ class PendingCalls(pending.PendingCalls):
         self._loop = loop
         self._emptied: asyncio.Future[None] | None = None
 
-    def not_connected(self) -> NotConnected:
-        """Ask for a connection; return the machine's input for an attempt that finds none.
+    def not_connected(self, *, waited: bool = True) -> NotConnected:
+        """Ask for a connection; return the input for an attempt that finds none, and has `waited` for one or not.
 
         If the key is in backoff, its last failure also applies to calls that ask for a connection now (SH-3).
         """
@@ -38,6 +38,9 @@ class PendingCalls(pending.PendingCalls):
             self._loop.call_soon(pool.fill)  # when the call is in the queue
         if failing:
             self._note_resolved()
+        if not waited:  # so it has missed no connection
+            return NotConnected(failing=failing, resolved=self._resolved)
+        if failing:
             return NotConnected(failing=True, resolved=self._resolved, made=pool.made, paid=pool.is_paid)
         return NotConnected(made=pool.made, paid=full or pool.is_paid)  # if full, it has missed no connection
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from contextvars import copy_context
+from functools import lru_cache
 from sys import modules
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 
@@ -48,6 +49,10 @@ BETWEEN = frozenset({m.CallPhase.SLEEPING, m.CallPhase.DECIDING})
 """The phases of a call between two attempts."""
 _FEW = range(11)
 """The values of `max_attempts` that never cause a warning, so policies with them need no closer check."""
+
+
+_SHORT = 256
+"""How many characters of a text are worth keeping."""
 
 
 CallRules: TypeAlias = "m.CallMachine | h.HedgingMachine"
@@ -191,17 +196,12 @@ class CallShell(Stepper["h.Input", "h.Effect"]):
         )
         if not self._machine.reports:
             return m.NonOkStatus(report.code, unsent=never_left(report))
-        return m.NonOkStatus(
-            report.code,
+        known = not report.metadata and len(report.details) <= _SHORT
+        signs = _read_again(report) if known else _read(report, (*initial, *trailing))
+        return signs._replace(
             hint=read_hint(trailing, initial, calls.wall_clock) if report.metadata else None,
-            unsent=never_left(report),
-            refused=calls.stands_in and was_refused(report),
-            says_refused=says_refused(report),
-            oversized=is_oversized(report),
+            refused=calls.stands_in and signs.refused,
             can_refresh=calls.hooks.can_refresh(self._context),
-            cut=was_cut(report) or has_expired(report),
-            never_ran=never_ran(report, (*initial, *trailing)),
-            turned_away=turned_away(report),
         )
 
     def _timed_out(self) -> Status:
@@ -243,6 +243,25 @@ class CallShell(Stepper["h.Input", "h.Effect"]):
         error = self.exhausted_error(**exhausted)
         error.__cause__ = self._error
         return error
+
+
+def _read(report: Report, metadata: tuple[tuple[str, str | bytes], ...] = ()) -> m.NonOkStatus:
+    """Return what the text of a failed attempt says."""
+    return m.NonOkStatus(
+        report.code,
+        unsent=never_left(report),
+        refused=was_refused(report),
+        says_refused=says_refused(report),
+        oversized=is_oversized(report),
+        cut=was_cut(report) or has_expired(report),
+        never_ran=never_ran(report, metadata),
+        turned_away=turned_away(report),
+    )
+
+
+_read_again = lru_cache(maxsize=32)(_read)
+"""`_read` for texts that are likely to come again. Calls that fail together fail alike, and reading costs more than all
+else that follows a failure."""
 
 
 def account_for(status: Status, failed: FailedCall, gave_up: GiveUp | None) -> dict[str, Any]:

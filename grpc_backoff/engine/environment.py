@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from contextvars import Context
 from functools import cached_property
+from sys import modules
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import grpc
@@ -23,6 +24,8 @@ from grpc_backoff.grpcio.call_counter import CallCounter
 from grpc_backoff.grpcio.private import has_plugin
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.retry import RetryPolicy
+from grpc_backoff.telemetry.log import logs_repeats
+from grpc_backoff.telemetry.trace import OPENTELEMETRY
 
 if TYPE_CHECKING:
     from grpc_backoff.decide.calls.events import CallEvent
@@ -99,6 +102,11 @@ class CallEnvironment:
     def observed(self) -> bool:
         """Whether the channel has any listeners besides the log."""
         return len(self.listeners.listeners) > 0
+
+    @property
+    def heard(self) -> bool:
+        """Whether a listener, the log or a span receives events of calls that are repeated."""
+        return self.observed or logs_repeats() or OPENTELEMETRY in modules
 
     @cached_property
     def calm(self) -> Calm:

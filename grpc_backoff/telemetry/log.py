@@ -40,6 +40,11 @@ def listens(event: ConnectionEvent | CallEvent) -> bool:
     return _LOG.isEnabledFor(logging.WARNING if isinstance(event, CallExhausted) else logging.INFO)
 
 
+def logs_repeats() -> bool:
+    """Return whether the log may receive events of calls that are repeated."""
+    return _LOG.isEnabledFor(logging.INFO)
+
+
 def log_event(event: ConnectionEvent | CallEvent) -> None:
     """Log one event of a call or a connection; another channel's connection is logged by that channel (SH-7)."""
     if not isinstance(event, ConnectionEvent):

@@ -76,6 +76,20 @@ async def test_failed_attempts_do_not_wake_the_caller(peer):
     assert len(waits) <= 2, "for the outcome, and perhaps for grpcio to read the response"
 
 
+async def test_the_connection_does_not_wake_the_caller(peer):
+    """CH-1: the caller of a call that waits for the connection is woken when the call has ended, not before."""
+
+    class Waits(list):
+        def append(self, wait):
+            wait.add_done_callback(lambda _: super(Waits, self).append(call.done()))
+
+    waits = Waits()
+    async with aio.insecure_channel(peer.target) as channel:
+        call = EchoStub(channel).Unary(Message(text="a"))
+        assert (await counted(call, waits)).text == "a"
+    assert set(waits) == {True}
+
+
 async def test_never_awaited(peer):
     """RT-1: a call is retried even if it is neither awaited nor referenced."""
     client = peer.client("retry: 2, delay: 10ms")

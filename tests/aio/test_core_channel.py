@@ -90,6 +90,17 @@ async def test_a_failed_write_is_one_end(core):
     assert core.running == 0
 
 
+async def test_ends_are_noticed_until_the_server_has_answered(core):
+    """CB-7: each end is reported until the server has answered a call; the ends of calls that began before are not."""
+    noticed, answers = [], iter([False, True])
+    core._noticed, core._judge = lambda: noticed.append(core.served), lambda _call: next(answers)
+    calls = [begun(core) for _ in range(4)]
+    for call in calls:
+        await finish(call)
+    await until(lambda: not core.running)
+    assert noticed == [False, True]
+
+
 async def test_calls_that_nothing_refers_to_are_forgotten():
     """CB-10: a channel knows the calls that are running or still referenced, and nothing of any other call."""
     async with serving() as port, aio.insecure_channel(f"127.0.0.1:{port}") as channel:

@@ -379,6 +379,11 @@ class Surroundings(Protocol):
         ...
 
     @property
+    def heard(self) -> bool:
+        """Whether a listener, the log or a span receives events, so that they need to be made."""
+        ...
+
+    @property
     def closing(self) -> bool:
         """Whether the channel is closing, so that nothing is repeated."""
         ...
@@ -539,7 +544,7 @@ class CallMachine(NamedTuple):
         if surroundings.tokens is not None and self.policy is not None:  # RT-9
             surroundings.tokens.succeeded()
         effects: list[Effect] = [AS_ATTEMPT]
-        if self.policy is not None and (input_.observed or state.progress.attempt > 1):
+        if self.policy is not None and (input_.observed or (state.progress.attempt > 1 and surroundings.heard)):
             from grpc_backoff.decide.calls.events import CallSucceeded  # noqa: PLC0415 - most calls have no events
 
             effects.append(Emit(CallSucceeded(**self._at(state, now), took=now - state.began)))
@@ -585,7 +590,7 @@ class CallMachine(NamedTuple):
         if isinstance(following, Retry):
             if following.refresh and not following.delay:
                 return self._ask(state._replace(following=following), CallHook(Hook.REFRESH, now - state.began))
-            state, effects = self._retry(state, following, now)
+            state, effects = self._retry(state, following, now, surroundings)
             return state, [SeekAnother(input_.turned_away), *effects] if input_.turned_away else effects
         if following.reason is not None:
             return self._give_up(state, following, now, surroundings)
@@ -609,23 +614,28 @@ class CallMachine(NamedTuple):
 
     # Between two attempts.
 
-    def _retry(self, state: CallState, following: Retry, now: float) -> Step:
-        from grpc_backoff.decide.calls.events import CallRetried  # noqa: PLC0415 - as above
-
-        retried = CallRetried(
-            **self._at(state, now),
-            code=state.failed,
-            delay=following.delay,
-            source=following.source,
-            server_delay=following.asked,
-            trace_id=state.trace_id,
-        )
+    def _retry(self, state: CallState, following: Retry, now: float, surroundings: Surroundings) -> Step:
+        reported: list[Effect] = [self._retried(state, following, now)] if surroundings.heard else []
         if not following.delay:
             state, effects = self._next(state, following, now)
-            return state, [Emit(retried), *effects]
+            return state, [*reported, *effects]
         wake = now + following.delay
         state = state._replace(phase=CallPhase.SLEEPING, following=following, wake=wake)
-        return state, [Emit(retried), ArmTimer(wake)]
+        return state, [*reported, ArmTimer(wake)]
+
+    def _retried(self, state: CallState, following: Retry, now: float) -> Emit[Any]:
+        from grpc_backoff.decide.calls.events import CallRetried  # noqa: PLC0415 - as above
+
+        return Emit(
+            CallRetried(
+                **self._at(state, now),
+                code=state.failed,
+                delay=following.delay,
+                source=following.source,
+                server_delay=following.asked,
+                trace_id=state.trace_id,
+            )
+        )
 
     def _woken(self, state: CallState, _input: CallTimerFired, now: float, surroundings: Surroundings) -> Step:
         if now < state.wake:
@@ -675,7 +685,8 @@ class CallMachine(NamedTuple):
             if state.end is not None and not now < state.end:
                 return self._give_up(state, GiveUp(Reason.DEADLINE), now, surroundings)
             state = state._replace(metadata=_replaced(state.metadata, input_.metadata))
-            state, effects = (self._next if following.delay else self._retry)(state, following, now)
+            again = self._next(state, following, now) if following.delay else None  # if it waited, that was reported
+            state, effects = again or self._retry(state, following, now, surroundings)
             return state, [_CANCEL_TIMER, *effects]
         assert isinstance(following, GiveUp), "a decision without a retry must be to give up"
         if following.reason is None:

@@ -39,6 +39,7 @@ class Around:
         self.rng = rng or random.Random(1)
         self.tokens = tokens
         self.closing = self.observed = False
+        self.heard = True
         self.calm = Calm()
 
 

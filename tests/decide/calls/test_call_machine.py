@@ -745,6 +745,19 @@ def test_succeeded(policy, retries, observed, reported):
     assert run.succeed(1.0, observed=observed) == [m.Finish(Ending.ATTEMPT), *[m.Emit(success)] * reported]
 
 
+@pytest.mark.parametrize("delay", [0.0, 0.5], ids=["at once", "after a wait"])
+def test_events_that_nobody_hears(delay):
+    """RT-12: while no listener, log or span receives events of retries, none is made."""
+    run = running(repeatable=True)
+    run.around.heard = False
+    hint = None if delay else ServerHint(0.0, WaitSource.PUSHBACK)
+    effects = run.feed(m.NonOkStatus("UNAVAILABLE", hint=hint))
+    assert [type(effect) for effect in effects] == [m.ArmTimer if delay else m.Begin]
+    if delay:
+        run.feed(m.CallTimerFired(), run.timer - run.now)
+    assert run.succeed(1.0) == [m.Finish(Ending.ATTEMPT)]
+
+
 # Time (RT-7).
 
 
