@@ -167,8 +167,8 @@ def _callers(results: Results) -> Iterator[str]:
         return
     yield "## What callers are told"
     yield ""
-    yield "How many calls failed with which status. A retry policy for UNAVAILABLE alone misses all others. A client"
-    yield "whose trial ended early because it flooded the server has not reported its calls."
+    yield "How many calls failed with which status. A retry policy for UNAVAILABLE alone misses all others. The number"
+    yield "of calls differs between clients, because the trial of a client that floods the server ends early."
     yield ""
     yield f"| client | {' | '.join(f'the server {scenario.value}' for scenario in shown)} |"
     yield "| --- |" + " --- |" * len(shown)
@@ -181,7 +181,8 @@ def _statuses(evidence: Evidence | Absent | None) -> str:
     if not isinstance(evidence, Evidence) or evidence.calls is None or not evidence.calls.made:
         return "not reported"
     most_first = sorted(evidence.calls.failed.items(), key=lambda item: -item[1])
-    return ", ".join(f"{count} {name}" for name, count in most_first) or "none failed"
+    said = ", ".join(f"{count} {name}" for name, count in most_first)
+    return said or ("none failed" if evidence.calls.ok else "no call ended")
 
 
 def _findings(results: Results) -> Iterator[str]:
