@@ -48,7 +48,7 @@ help:
 	@echo "make interop-short     test two behaviours of each client and server, as in CI; three minutes plus the builds"
 	@echo "make interop-servers   test our channel on all servers that can be built, and write their tables; ten minutes"
 	@echo "make interop-full      run the conformance matrix and write docs/conformance; 25 minutes"
-	@echo "make interop-verify    run the matrix again and compare it with the committed results; 20 minutes"
+	@echo "make interop-verify    run the matrix again and compare it with the committed results; 18 minutes"
 	@echo "make interop-mutants   test the judge with every defect of the reference client; MUTANTS=--full for the long run"
 	@echo "make interop-mutants-short  test the judge with some of the defects, as in CI"
 	@echo "make interop-official  run gRPC's own reconnect test programs; nine minutes"

@@ -140,7 +140,8 @@ async def keep_busy(order: CallOrder, call: Callable[[bool, str], Awaitable[obje
     workers = [asyncio.create_task(work(number)) for number in range(order.workers)]
     outcomes = asyncio.gather(*workers, return_exceptions=True)
     passing = asyncio.create_task(over.wait())
-    await asyncio.wait({outcomes, passing}, return_when=asyncio.FIRST_COMPLETED)
+    either: set[asyncio.Future[Any]] = {outcomes, passing}
+    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
     passing.cancel()
     await asyncio.wait({outcomes}, timeout=GRACE)
     for worker in workers:
