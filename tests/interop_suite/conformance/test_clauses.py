@@ -375,7 +375,7 @@ CLOSE = [
     ("lost-is-replaced", made.restart(pause=0.5004)),
     # As seen on a busy machine, which delays the timers and the dials of a client.
     ("tls-limit", silent_in_tls(0.874)),
-    ("served-is-replaced", made.limited(0.19)),
+    ("served-is-replaced", made.limited(0.22)),
 ]
 
 
