@@ -10,13 +10,13 @@ from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.aio.loops import until_done
 from grpc_backoff.connection.connector import ConnectError, Connector
 from grpc_backoff.decide.connections.events import Failure, Stage
-from grpc_backoff.engine.core_connector import Tell, Watched, unheard
+from grpc_backoff.engine.core_connector import SlotConnector, Tell, unheard
 from grpc_backoff.engine.home import Home
 
 _LOG = logging.getLogger("grpc_backoff.aio.manager")
 
 
-class CoroutineConnector(Watched):
+class CoroutineConnector(SlotConnector):
     """One slot's use of a connector whose attempts are coroutines; several slots may use the same one.
 
     Attributes:

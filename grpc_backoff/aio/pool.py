@@ -17,7 +17,7 @@ from grpc_backoff.connection.clock import TimerHandle
 from grpc_backoff.connection.connector import Connector
 from grpc_backoff.decide.connections import pool_machine as p
 from grpc_backoff.decide.connections.events import ConnectionEvent, State
-from grpc_backoff.engine.core_connector import Watched
+from grpc_backoff.engine.core_connector import SlotConnector
 from grpc_backoff.engine.manager import Owner
 from grpc_backoff.engine.news import Ticking
 from grpc_backoff.engine.pool import SlotParts, SteppedPool
@@ -124,7 +124,7 @@ class ConnectionPool(SteppedPool[CallConnection]):
 
     # Driving the machine.
 
-    def _connector_for(self, endpoint: str) -> Watched:
+    def _connector_for(self, endpoint: str) -> SlotConnector:
         connector = self._connector(endpoint)
         if isinstance(connector, CoreConnector):
             return connector

@@ -101,8 +101,8 @@ def unheard(*_: object, **__: object) -> None:
     """Ignore a report, because nothing needs it."""
 
 
-class Watched(Informed):
-    """A connector that tells its manager of connections after they were made, all at the manager's home.
+class SlotConnector(Informed):
+    """A connector of one slot: it tells the slot's manager of connections after they were made, all at home.
 
     Attributes:
         lost: called when it is known how a connection has ended.
@@ -121,7 +121,7 @@ class Watched(Informed):
         self.lost = self.redialled = self.closed = unheard
 
 
-class BaseConnector(Watched, Generic[DialT]):
+class BaseConnector(SlotConnector, Generic[DialT]):
     """Makes the attempts to connect to one target.
 
     Attributes:

@@ -17,7 +17,7 @@ from grpc_backoff.engine.liveness import Keeper
 from grpc_backoff.policy.backoff import Random
 
 if TYPE_CHECKING:
-    from grpc_backoff.engine.liveness import Watched
+    from grpc_backoff.engine.gate import GatedConnection
 
 
 class HealthWatch(Stepper[m.WatchInput, m.WatchEffect]):
@@ -33,7 +33,7 @@ class HealthWatch(Stepper[m.WatchInput, m.WatchEffect]):
         self,
         keeper: Keeper,
         number: int,
-        connection: Watched,
+        connection: GatedConnection,
         machine: m.WatchMachine,
         service: str,
         rng: Random,

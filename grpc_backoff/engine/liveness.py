@@ -22,24 +22,7 @@ from grpc_backoff.policy.pooling import PoolPolicy
 
 if TYPE_CHECKING:
     from grpc_backoff.decide.connections.slot_events import SlotEvent
-    from grpc_backoff.engine.gate import Gate
-
-    class Watched(Protocol):
-        """A connection of either API that serves calls."""
-
-        @property
-        def core_channel(self) -> Gate:
-            """Where calls enter it."""
-            ...
-
-        def alive(self) -> bool:
-            """Return whether the connection is up."""
-            ...
-
-        def last_used(self) -> float:
-            """Return when a call last used it, in seconds on the channel's clock."""
-            ...
-
+    from grpc_backoff.engine.gate import GatedConnection
 
 _LOG = logging.getLogger("grpc_backoff.sharing.liveness")
 _PROXY = (
@@ -59,7 +42,7 @@ class Keeper(Protocol):
         """Return the time on the channel's clock, in seconds."""
         ...
 
-    def hold(self, connection: Watched, *, shut: bool) -> None:
+    def hold(self, connection: GatedConnection, *, shut: bool) -> None:
         """Make calls wait instead of using a connection, or start those that wait."""
         ...
 
@@ -71,7 +54,7 @@ class Keeper(Protocol):
         """Step the pool's machine."""
         ...
 
-    def rest(self, number: int, connection: Watched) -> None:
+    def rest(self, number: int, connection: GatedConnection) -> None:
         """Close the connection of a slot, because no call has used it within the idle timeout."""
         ...
 
@@ -89,7 +72,7 @@ class ConnectionWatch(Stepper[m.LivenessInput, m.LivenessEffect]):
         keeper: Keeper,
         number: int,
         endpoint: str,
-        connection: Watched,
+        connection: GatedConnection,
         machine: m.LivenessMachine,
         doubted: set[str],
         tell_proxy: Callable[[str], None],
@@ -185,7 +168,9 @@ class LivenessWatches:
         self._target = target
         self._warned = False
 
-    def watch(self, keeper: Keeper, number: int, endpoint: str, connection: Watched | None) -> ConnectionWatch | None:
+    def watch(
+        self, keeper: Keeper, number: int, endpoint: str, connection: GatedConnection | None
+    ) -> ConnectionWatch | None:
         """Return the watch over a slot's connection, which may be new; None if the slot has none."""
         watch = self.watched.get(number)
         if connection is None or (watch is not None and watch.connection is connection):

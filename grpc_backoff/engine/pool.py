@@ -35,7 +35,7 @@ from grpc_backoff.decide.connections.events import (
 )
 from grpc_backoff.decide.connections.liveness_machine import News
 from grpc_backoff.decide.connections.pick import elsewhere, pick
-from grpc_backoff.engine.core_connector import BaseConnector, Keepalive, Watched
+from grpc_backoff.engine.core_connector import BaseConnector, Keepalive, SlotConnector
 from grpc_backoff.engine.gate import GatedConnection
 from grpc_backoff.engine.home import Home
 from grpc_backoff.engine.liveness import ConnectionWatch, LivenessWatches
@@ -171,7 +171,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ConnectionT]):
     # For subclasses to implement.
 
     @abstractmethod
-    def _connector_for(self, endpoint: str) -> Watched:
+    def _connector_for(self, endpoint: str) -> SlotConnector:
         """Return a connector for a new slot."""
 
     @abstractmethod

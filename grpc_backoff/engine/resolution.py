@@ -7,14 +7,14 @@ from weakref import ref
 
 from grpc_backoff.connection.clock import TimerHandle
 from grpc_backoff.decide.connections.events import Failure
-from grpc_backoff.engine.core_connector import Tell, Watched
+from grpc_backoff.engine.core_connector import SlotConnector, Tell
 from grpc_backoff.engine.resolver import HANGS, WITHIN_LIMIT, Addresses
 
 if TYPE_CHECKING:
     from grpc_backoff.engine.pool import SteppedPool
 
 
-class Resolution(Watched):
+class Resolution(SlotConnector):
     """The connector of the slot that stands for a target whose name is not resolved yet (PO-7).
 
     An attempt fails if the name cannot be resolved. If it can, the pool retires the slot, which abandons the attempt.

@@ -16,8 +16,8 @@ from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.connect import ConnectPolicy
 
 if TYPE_CHECKING:
+    from grpc_backoff.engine.gate import GatedConnection
     from grpc_backoff.engine.health import HealthWatch
-    from grpc_backoff.engine.liveness import Watched
 
 
 class HealthWatches:
@@ -35,7 +35,7 @@ class HealthWatches:
         self._rng = rng
 
     def prove(
-        self, keeper: Keeper, number: int, connection: Watched, limit: float, tell: Callable[[str], None]
+        self, keeper: Keeper, number: int, connection: GatedConnection, limit: float, tell: Callable[[str], None]
     ) -> None:
         """Tell why the server of a new connection is not serving; empty if it is, or if it is not known in time.
 
@@ -45,7 +45,7 @@ class HealthWatches:
 
         self._begin(keeper, number, connection, tell, min(PROOF_WITHIN, limit / 2))
 
-    def watch(self, keeper: Keeper, number: int, connection: Watched) -> None:
+    def watch(self, keeper: Keeper, number: int, connection: GatedConnection) -> None:
         """Watch the health of a connection that is about to serve; the Watch that has proven it goes on."""
 
         def tell(problem: str) -> None:
@@ -61,7 +61,7 @@ class HealthWatches:
         self,
         keeper: Keeper,
         number: int,
-        connection: Watched,
+        connection: GatedConnection,
         tell: Callable[[str], None],
         prove_within: float = math.inf,
     ) -> None:

@@ -21,6 +21,8 @@ _STARTUP = 60.0
 """How long a peer may take to start, in seconds. A virtual machine starts slowly on a busy computer."""
 _WINDING_DOWN = 30.0
 """How long a peer may take to exit after the time for calls, in seconds."""
+_ASKED = 5.0
+"""How long a peer that is told to stop may take to give its account, in seconds. Running calls have one of them."""
 _PAUSE_MS = 20
 
 
@@ -91,6 +93,13 @@ class PeerProcess(ProgramProcess):
             raise await self._fault("said what is no account of its calls")
         if self._account is None:
             raise await self._fault("gave no account of its calls")
+        return self._account
+
+    async def stop(self) -> Account | None:
+        """Tell the peer to stop making calls, and return its report; None if it gives none soon, as not all can."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"stop\n")
+        await asyncio.wait({self._reading}, timeout=_ASKED)
         return self._account
 
     async def _read(self, output: asyncio.StreamReader) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
+import os
 import platform
 import sys
 from collections import Counter
@@ -90,6 +92,20 @@ class Tally:
         click.echo(json.dumps({"event": "done", **figures, "versions": versions}))
 
 
+def _listen_for_stop(stop: Callable[[], object]) -> None:
+    """Call `stop` when another line arrives on standard input; the end of the input has no meaning."""
+    loop, given = asyncio.get_running_loop(), sys.__stdin__
+
+    def heard() -> None:
+        loop.remove_reader(0)
+        if os.read(0, 1):
+            stop()
+
+    if given is not None:
+        with contextlib.suppress(OSError):  # a file
+            loop.add_reader(0, heard)
+
+
 def _wait_for_start() -> None:
     """Print the first line and wait for the start signal."""
     click.echo(json.dumps({"event": "ready"}))
@@ -98,19 +114,20 @@ def _wait_for_start() -> None:
 
 
 async def keep_busy(order: CallOrder, call: Callable[[bool, str], Awaitable[object]]) -> Tally:
-    """Make calls with all workers until the time is up and return the tally.
+    """Make calls with all workers until the time is up, or until another line says so, and return the tally.
 
     Args:
         order: the number of workers, the pauses and the duration.
         call: makes one call. Its arguments are whether the call is wait-for-ready, and the call's id. It raises
             CallFailed if the call fails.
     """
-    loop = asyncio.get_running_loop()
-    tally, over = Tally(), loop.time() + order.seconds
+    tally, over = Tally(), asyncio.Event()
+    asyncio.get_running_loop().call_later(order.seconds, over.set)
+    _listen_for_stop(over.set)
 
     async def work(number: int) -> None:
         for made in itertools.count():
-            if loop.time() >= over:
+            if over.is_set():
                 return
             tally.made += 1
             try:
@@ -121,10 +138,15 @@ async def keep_busy(order: CallOrder, call: Callable[[bool, str], Awaitable[obje
             await asyncio.sleep(order.pause)
 
     workers = [asyncio.create_task(work(number)) for number in range(order.workers)]
-    await asyncio.wait(workers, timeout=order.seconds + GRACE)
+    outcomes = asyncio.gather(*workers, return_exceptions=True)
+    passing = asyncio.create_task(over.wait())
+    either: set[asyncio.Future[Any]] = {outcomes, passing}
+    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+    passing.cancel()
+    await asyncio.wait({outcomes}, timeout=GRACE)
     for worker in workers:
         worker.cancel()
-    for outcome in await asyncio.gather(*workers, return_exceptions=True):
+    for outcome in await outcomes:
         if isinstance(outcome, Exception):
             raise outcome  # this is an error of the program, not of a call
     return tally

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Final
 
 from grpc_judge.conformance.evidence import Absent, Evidence
-from grpc_judge.conformance.fit import fit
+from grpc_judge.conformance.fit import LATEST, fit
 from grpc_judge.conformance.gaps import AT_ONCE, LATE, NO_SCHEDULE, resets_at_settings, series_of
 from grpc_judge.conformance.scenario import SCHEDULE, Scenario
 from grpc_judge.conformance.verdict import Measure, Outcome, Unit, Verdict
@@ -131,12 +131,12 @@ def _inconclusive(verdict: Verdict, evidence: Evidence) -> Verdict | None:
 
 
 def _close(verdict: Verdict, evidence: Evidence) -> Verdict | None:
-    """Return an inconclusive verdict if times miss their ranges, but by less than the tolerance; otherwise None.
+    """Return an inconclusive verdict if times miss their ranges, but by less than timers may be late; otherwise None.
 
     Counts that miss theirs follow from these times. If the same clause was as close in an earlier trial, it has failed.
     """
     spans = [each for each in verdict.missed if not math.isinf(each.hangs_on)]
-    far = any(each.missed_by >= evidence.terms.tolerance for each in spans)
+    far = any(each.missed_by >= max(evidence.terms.tolerance, LATEST) for each in spans)
     if not spans or far or verdict.clause in evidence.doubted:
         return None
     reason = f"too close to tell from one trial; {spans[0]}"

@@ -46,8 +46,8 @@ class Evidence:
         seconds: how long the client was supposed to make calls after that.
         calls: how its calls ended; None if it reports nothing.
         settled: when the trial was ended early because no verdict could change any more: there were far more
-            connections than any clause looks at. In that case the client did not report its calls, and `calls` is zero
-            throughout. None if the trial ran to its end.
+            connections than any clause looks at. Then `calls` has those until a moment later, or is zero throughout if
+            the client cannot report before its time. None if the trial ran to its end.
         own: the client's actual schedule; None if its gaps were not examined.
         resets: whether SETTINGS reset its backoff, as far as was observed.
         own_limit: how long it lets an attempt last, in units of MIN_CONNECT_TIMEOUT: infinity if it was never seen to

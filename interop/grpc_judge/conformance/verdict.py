@@ -116,7 +116,7 @@ class Verdict:
         outcome: whether the clause holds.
         measures: everything that was measured for it.
         reason: why the measures did not decide the verdict; empty if they did.
-        close: whether the verdict is inconclusive because the clause was missed by less than its own tolerance.
+        close: whether the verdict is inconclusive because the clause was missed by less than timers may be late.
     """
 
     clause: str

@@ -27,7 +27,8 @@ _TOLD = {Pace.COMPRESSED: COMPRESSED, Pace.SCALED: SCALED}
 
 _HOW_TO_READ = """\
 Each client makes calls continuously to a failing server, which records what it sees of the client. Every clause checks
-this record against a rule. The rules on backoff are those of [gRPC's connection-backoff
+this record against a rule, whose number is that of [this project's page of rules](../behaviour.md). The rules on
+backoff are those of [gRPC's connection-backoff
 protocol](https://github.com/grpc/grpc/blob/master/doc/connection-backoff.md), and the rules on calls (CH-3 to CH-7) are
 those of gRPC. The gap between two attempts may differ from the backoff by as much as the official reconnect test
 allows: a jitter of a fifth, plus a tolerance for network delay. CB-7 and CB-8 are rules of this
@@ -36,6 +37,9 @@ project for cases that the protocol does not cover, and no other client claims t
 Each client runs with its default configuration, except that the backoff of clients that can be configured is shortened:
 the algorithm is the same but takes less time. If a client floods its server, its trial ends after 300 connections,
 because further connections would not change any verdict.
+
+A failed clause is shown with the figure that missed its range, for example how long an attempt lasted. "n/a" means that
+a clause does not apply, for the reason with this number below the table. "passes" counts the clauses that apply.
 
 A client that fails a clause is not necessarily wrong: some clients deviate on purpose, and some never promised any
 backoff. If a client's authors have documented this, [What the failures mean](#what-the-failures-mean) says so.
@@ -167,8 +171,9 @@ def _callers(results: Results) -> Iterator[str]:
         return
     yield "## What callers are told"
     yield ""
-    yield "How many calls failed with which status. A retry policy for UNAVAILABLE alone misses all others. A client"
-    yield "whose trial ended early because it flooded the server has not reported its calls."
+    yield "How many calls failed with which status. A retry policy for UNAVAILABLE alone misses all others. The number"
+    yield "of calls differs between clients, because the trial of a client that floods the server ends early."
+    yield "Clients that raise errors without a status are shown with the names of these errors."
     yield ""
     yield f"| client | {' | '.join(f'the server {scenario.value}' for scenario in shown)} |"
     yield "| --- |" + " --- |" * len(shown)
@@ -181,7 +186,8 @@ def _statuses(evidence: Evidence | Absent | None) -> str:
     if not isinstance(evidence, Evidence) or evidence.calls is None or not evidence.calls.made:
         return "not reported"
     most_first = sorted(evidence.calls.failed.items(), key=lambda item: -item[1])
-    return ", ".join(f"{count} {name}" for name, count in most_first) or "none failed"
+    said = ", ".join(f"{count} {name}" for name, count in most_first)
+    return said or ("none failed" if evidence.calls.ok else "no call ended")
 
 
 def _findings(results: Results) -> Iterator[str]:

@@ -120,12 +120,15 @@ class Trial:
             began = wanted = loop.time() - epoch
             for peer in peers:
                 await peer.begin()
-            accounts, settled = await self._play(servers, peers)
+            accounts = await self._play(servers, peers)
             timeline = replace(
                 _merged([server.timeline() for server in servers]),
                 lags=() if start.lags is None else start.lags.since(epoch + wanted, epoch),
                 refused=None if dials is None else tuple(at - epoch for at in dials.seen),
             )
+            settled = accounts is None
+            if accounts is None:
+                accounts = await _asked(peers)
         if isinstance(self.peer, PlainPeer):
             wanted = max(visits[0].accepted for visits in by_client(timeline.visits))  # none lags behind from here on
         evidence = Evidence(
@@ -141,16 +144,16 @@ class Trial:
 
     async def _play(
         self, servers: Sequence[FlakyServer], peers: Sequence[PeerProcess | PlainProcess]
-    ) -> tuple[Sequence[Account], bool]:
-        """Return the peers' reports, and whether verdicts were settled early; if so, there are no reports."""
+    ) -> Sequence[Account] | None:
+        """Return the peers' reports; None if verdicts were settled early, before the peers report."""
         told = asyncio.ensure_future(asyncio.gather(*(peer.account() for peer in peers)))
         settled = asyncio.create_task(self._direct(servers))
         either: set[asyncio.Future[Any]] = {told, settled}
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if settled.done() and settled.result():  # raises our own error, if any
-                return [], True
-            return await told, False
+                return None
+            return await told
         finally:
             await _end(either)
 
@@ -208,6 +211,13 @@ class Trial:
         for server in servers:
             server.play(staging.then(terms, self.pace))
             server.break_all()
+
+
+async def _asked(peers: Iterable[PeerProcess | PlainProcess]) -> Sequence[Account]:
+    """Return the reports of peers that are told to stop; none unless all can report."""
+    given = await asyncio.gather(*(peer.stop() for peer in peers if isinstance(peer, PeerProcess)))
+    accounts = [account for account in given if account is not None]
+    return accounts if len(accounts) == len(given) else []
 
 
 async def _end(tasks: Iterable[asyncio.Future[Any]]) -> None:

@@ -52,6 +52,25 @@ async def test_it_waits_for_the_word():
             await asyncio.wait_for(peer.account(), 0.3)
 
 
+async def test_it_accounts_for_its_calls_early():
+    """IO-4: a program that reads the second line reports what it has; one that does not is not waited for."""
+    async with running(READY + "sys.stdin.readline(); " + DONE, seconds=60) as peer:
+        await peer.ready()
+        await peer.begin()
+        account = await peer.stop()
+    assert account.calls.made == 3
+
+
+@pytest.mark.parametrize("ignores", ["import time; time.sleep(60)", "sys.stdin.close(); sys.stdout.close()"])
+async def test_it_does_not_account_for_its_calls_early(monkeypatch, ignores):
+    """IO-4: a program that does not, or cannot, say early how its calls ended is not at fault."""
+    monkeypatch.setattr(process, "_ASKED", 0.3)
+    async with running(READY + ignores, seconds=60) as peer:
+        await peer.ready()
+        await peer.begin()
+        assert await peer.stop() is None
+
+
 CHILD = "import sys, subprocess; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600.123)']); "
 SLEEP = "import time; time.sleep(60)"
 

@@ -373,12 +373,15 @@ CLOSE = [
     ("settings-reset", made.reset((0.1096, 0.33, 0.5))),  # the shortest first gap is 0.110 s
     ("goaway-backs-off", made.flapping((*(0.2,) * 5, 0.004, 0.105, *(0.2,) * 13))),
     ("lost-is-replaced", made.restart(pause=0.5004)),
+    # As seen on a busy machine, which delays the timers and the dials of a client.
+    ("tls-limit", silent_in_tls(0.874)),
+    ("served-is-replaced", made.limited(0.22)),
 ]
 
 
 @pytest.mark.parametrize(("clause", "evidence"), CLOSE, ids=[each[0] for each in CLOSE])
-def test_no_verdict_rests_on_less_than_the_tolerance(clause, evidence):
-    """IO-4: a time that misses its range by less than the tolerance fails only if it does so in the next trial too."""
+def test_no_verdict_rests_on_less_than_timers_may_be_late(clause, evidence):
+    """IO-4: a time that misses its range by less than 100 ms fails only if it does so in the next trial too."""
     (verdict,) = (each for each in judge({SCENARIOS[clause]: evidence}, CLAUSES) if each.clause == clause)
     assert verdict.outcome is Outcome.INCONCLUSIVE
     assert verdict.close

@@ -6,7 +6,7 @@ import json
 import re
 from dataclasses import replace
 
-from grpc_judge.conformance import CLAUSES, Absent, Calls, Scenario
+from grpc_judge.conformance import CLAUSES, Calls, Scenario
 from grpc_judge.matrix.comparison import TOLERANCE
 from grpc_judge.matrix.report import write_report
 from grpc_judge.matrix.scenarios import Pace
@@ -74,13 +74,13 @@ def test_what_callers_are_told(tmp_path):
             Scenario.OUTAGE: replace(told, calls=Calls(made=1000, ok=1, failed={"UNKNOWN": 3, "UNAVAILABLE": 996})),
             Scenario.RESTART: replace(told, calls=Calls(made=5, ok=5)),
             Scenario.DRAINED: replace(told, calls=Calls()),
-            Scenario.FLAPPING: Absent("the client has no such option"),
+            Scenario.FLAPPING: replace(told, calls=Calls(made=4, unfinished=4)),
         },
     )
     write_report(results(failing), tmp_path)
     table = (tmp_path / "README.md").read_text().partition("## What callers are told\n")[2]
     (row,) = [line for line in table.splitlines() if line.startswith("| failing |")]
-    assert row == "| failing | not reported | not reported | 996 UNAVAILABLE, 3 UNKNOWN | none failed |"
+    assert row == "| failing | no call ended | not reported | 996 UNAVAILABLE, 3 UNKNOWN | none failed |"
 
 
 def test_what_failures_mean(tmp_path):

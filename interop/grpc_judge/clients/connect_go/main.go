@@ -41,7 +41,7 @@ func main() {
 	log.SetFlags(0)
 	told := readOrder()
 	say(map[string]any{"event": "ready"})
-	if !begun() {
+	if !heard() {
 		return
 	}
 	transport, err := transportFor(told)
@@ -72,9 +72,11 @@ func readOrder() order {
 	return told
 }
 
-// begun waits for the line that starts the calls; it reports whether there was one.
-func begun() bool {
-	line, _ := bufio.NewReader(os.Stdin).ReadString('\n')
+var input = bufio.NewReader(os.Stdin)
+
+// heard waits for a line, of which the first starts the calls and the second ends them; it reports whether there was one.
+func heard() bool {
+	line, _ := input.ReadString('\n')
 	return line != ""
 }
 
@@ -109,14 +111,19 @@ func transportFor(told order) (*http.Transport, error) {
 // kind.
 func keepBusy(caller *client, told order) *tally {
 	calls := &tally{failed: map[string]int{}}
-	over := time.Now().Add(told.seconds)
+	over, end := context.WithTimeout(context.Background(), told.seconds)
 	ctx, cancel := context.WithCancel(context.Background()) // no deadline, which the server would be told
 	defer cancel()
-	time.AfterFunc(told.seconds+grace, cancel)
+	context.AfterFunc(over, func() { time.AfterFunc(grace, cancel) })
+	go func() {
+		if heard() {
+			end()
+		}
+	}()
 	var workers sync.WaitGroup
 	for number := range told.workers {
 		workers.Go(func() {
-			for call := 0; time.Now().Before(over); call++ {
+			for call := 0; over.Err() == nil; call++ {
 				request := connect.NewRequest(&emptypb.Empty{})
 				request.Header().Set("call-id", fmt.Sprintf("%d-%d", number, call))
 				calls.begin()

@@ -72,12 +72,12 @@ function statusName(error) {
 }
 
 // connect-node has no wait-for-ready calls, so all workers make the same kind.
-async function keepBusy(order, client, signal) {
+async function keepBusy(order, client, signal, stopped) {
   const tally = { made: 0, ok: 0, failed: {} };
-  const over = performance.now() + order.ms;
+  let over = false;
 
   async function work(_, number) {
-    for (let made = 0; performance.now() < over; made += 1) {
+    for (let made = 0; !over; made += 1) {
       tally.made += 1;
       try {
         const headers = { "call-id": `${number}-${made}` };
@@ -92,7 +92,9 @@ async function keepBusy(order, client, signal) {
   }
 
   const workers = Array.from({ length: order.workers }, work);
-  await Promise.race([Promise.all(workers), sleep(order.ms + GRACE_MS)]);
+  await Promise.race([sleep(order.ms), stopped]);
+  over = true;
+  await Promise.race([Promise.all(workers), sleep(GRACE_MS)]);
   return tally;
 }
 
@@ -117,9 +119,11 @@ function sayDone({ made, ok, failed }) {
 
 const order = readOrder();
 console.log(JSON.stringify({ event: "ready" }));
-process.stdin.once("end", () => process.exit(0));
+const leave = () => process.exit(0);
+process.stdin.once("end", leave);
 await once(process.stdin, "data");
-process.stdin.destroy();
+process.stdin.off("end", leave);
+const stopped = once(process.stdin, "data"); // another line ends the calls early
 
 const sessionManager = new Http2SessionManager(
   order.baseUrl,
@@ -131,7 +135,7 @@ const client = createClient(
   createGrpcTransport({ baseUrl: order.baseUrl, sessionManager }),
 );
 const end = new AbortController();
-const tally = await keepBusy(order, client, end.signal);
+const tally = await keepBusy(order, client, end.signal, stopped);
 end.abort();
 sessionManager.abort();
 sayDone(tally);

@@ -6,14 +6,16 @@ mod codec;
 mod order;
 mod tally;
 
-use std::{error::Error, io, time::Duration};
+use std::{error::Error, io, sync::Arc, thread, time::Duration};
 
 use http::uri::PathAndQuery;
 use serde_json::json;
 use tokio::{
     runtime::Runtime,
+    select,
+    sync::watch::{Receiver, Sender},
     task::JoinSet,
-    time::{Instant, sleep, timeout_at},
+    time::sleep,
 };
 use tonic::{
     Request, Status,
@@ -32,12 +34,17 @@ fn main() -> Result<(), Box<dyn Error>> {
     let order = Order::read()?;
     let runtime = Runtime::new()?;
     println!("{}", json!({"event": "ready"}));
-    if io::stdin().read_line(&mut String::new())? == 0 {
+    if !hears()? {
         return Ok(());
     }
     let tally = runtime.block_on(keep_busy(&order))?;
     println!("{}", tally.account());
     Ok(())
+}
+
+/// Waits for a line, of which the first starts the calls and the second ends them; returns whether there was one.
+fn hears() -> io::Result<bool> {
+    Ok(io::stdin().read_line(&mut String::new())? > 0)
 }
 
 fn channel(order: &Order) -> Result<Channel, tonic::transport::Error> {
@@ -49,14 +56,25 @@ fn channel(order: &Order) -> Result<Channel, tonic::transport::Error> {
     Ok(endpoint.connect_lazy())
 }
 
-/// Makes calls until the time has passed.
+/// Makes calls until the time has passed, or until another line says so.
 async fn keep_busy(order: &Order) -> Result<Tally, Box<dyn Error>> {
     let channel = channel(order)?;
-    let over = Instant::now() + order.seconds;
+    let over = Arc::new(Sender::new(false));
+    let (passes, told) = (over.clone(), over.clone());
+    let seconds = order.seconds;
+    tokio::spawn(async move {
+        sleep(seconds).await;
+        passes.send_replace(true);
+    });
+    thread::spawn(move || {
+        if hears().is_ok_and(|heard| heard) {
+            told.send_replace(true);
+        }
+    });
     let mut workers = JoinSet::new();
     for number in 0..order.workers {
         let client = Grpc::new(channel.clone());
-        workers.spawn(work(client, number, over, order.pause));
+        workers.spawn(work(client, number, over.subscribe(), order.pause));
     }
     let mut all = Tally::default();
     while let Some(tally) = workers.join_next().await {
@@ -65,20 +83,32 @@ async fn keep_busy(order: &Order) -> Result<Tally, Box<dyn Error>> {
     Ok(all)
 }
 
-async fn work(mut client: Grpc<Channel>, number: usize, over: Instant, pause: Duration) -> Tally {
+async fn work(
+    mut client: Grpc<Channel>,
+    number: usize,
+    over: Receiver<bool>,
+    pause: Duration,
+) -> Tally {
     let mut tally = Tally::default();
     let mut made = 0;
-    while Instant::now() < over {
+    while !*over.borrow() {
         let id = format!("{number}-{made}");
         made += 1;
         tally.begin();
         // Calls dropped when the time is up are cancelled, and count as unfinished.
-        if let Ok(outcome) = timeout_at(over + GRACE, call(&mut client, &id)).await {
-            tally.end(outcome);
+        select! {
+            outcome = call(&mut client, &id) => tally.end(outcome),
+            () = past(over.clone()) => {}
         }
         sleep(pause).await;
     }
     tally
+}
+
+/// Waits until the time has passed, and then as long as calls may still run.
+async fn past(mut over: Receiver<bool>) {
+    let _ = over.wait_for(|over| *over).await;
+    sleep(GRACE).await;
 }
 
 async fn call(client: &mut Grpc<Channel>, id: &str) -> Result<(), Status> {

@@ -14,6 +14,7 @@ import java.net.ServerSocket;
 import java.time.Duration;
 import java.util.HashMap;
 import java.util.Map;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
@@ -24,6 +25,7 @@ public final class Peer {
 
   private final Map<String, String> order;
   private final Tally tally = new Tally();
+  private final CountDownLatch over = new CountDownLatch(1);
 
   private Peer(Map<String, String> order) {
     this.order = order;
@@ -37,7 +39,7 @@ public final class Peer {
     Peer peer = new Peer(order);
     peer.warmUp();
     System.out.println("{\"event\": \"ready\"}");
-    if (System.in.read() == -1) {
+    if (!hears()) {
       return;
     }
     peer.run(peer.client(order.get("target")));
@@ -74,24 +76,27 @@ public final class Peer {
 
   private void run(TestServiceBlockingStub client) throws InterruptedException {
     long millis = (long) (1000 * Double.parseDouble(order.get("seconds")));
-    long over = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(millis);
     int count = Integer.parseInt(order.getOrDefault("workers", "1"));
     ExecutorService workers = Executors.newFixedThreadPool(count);
     for (int i = 0; i < count; i++) {
       int number = i;
-      workers.submit(() -> work(client, number, over));
+      workers.submit(() -> work(client, number));
     }
     workers.shutdown();
-    workers.awaitTermination(millis + GRACE_MILLIS, TimeUnit.MILLISECONDS);
+    Thread listener = new Thread(this::stopWhenTold);
+    listener.setDaemon(true);
+    listener.start();
+    over.await(millis, TimeUnit.MILLISECONDS);
+    over.countDown();
+    workers.awaitTermination(GRACE_MILLIS, TimeUnit.MILLISECONDS);
     System.out.println(tally.done(versions()));
     System.exit(0); // cancels running calls
   }
 
   /** Makes one call after another. Armeria has no wait-for-ready calls: all workers are alike. */
-  private Void work(TestServiceBlockingStub client, int number, long over)
-      throws InterruptedException {
+  private Void work(TestServiceBlockingStub client, int number) throws InterruptedException {
     long pause = Long.parseLong(order.getOrDefault("pause-ms", "20"));
-    for (int call = 0; System.nanoTime() - over < 0; call++) {
+    for (int call = 0; over.getCount() > 0; call++) {
       tally.making();
       try (SafeCloseable named = Clients.withHeader("call-id", number + "-" + call)) {
         client.emptyCall();
@@ -102,6 +107,27 @@ public final class Peer {
       Thread.sleep(pause);
     }
     return null;
+  }
+
+  /** Waits for a line, of which the first starts the calls; returns whether there was one. */
+  private static boolean hears() throws IOException {
+    int letter = System.in.read();
+    boolean heard = letter != -1;
+    while (letter != -1 && letter != '\n') {
+      letter = System.in.read();
+    }
+    return heard;
+  }
+
+  /** Ends the time for calls early if there is a second line. */
+  private void stopWhenTold() {
+    try {
+      if (hears()) {
+        over.countDown();
+      }
+    } catch (IOException closed) {
+      // as good as no line
+    }
   }
 
   private static Map<String, String> versions() {

@@ -18,6 +18,7 @@ import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.util.HashMap;
 import java.util.Map;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
@@ -34,6 +35,7 @@ public final class Peer {
 
   private final Map<String, String> order;
   private final Tally tally = new Tally();
+  private final CountDownLatch over = new CountDownLatch(1);
 
   private Peer(Map<String, String> order) {
     this.order = order;
@@ -48,7 +50,7 @@ public final class Peer {
     ChannelCredentials credentials = peer.credentials();
     warmUp(credentials);
     System.out.println("{\"event\": \"ready\"}");
-    if (System.in.read() == -1) {
+    if (!hears()) {
       return;
     }
     peer.run(Grpc.newChannelBuilder(order.get("target"), credentials).build());
@@ -76,27 +78,31 @@ public final class Peer {
 
   private void run(ManagedChannel channel) throws InterruptedException {
     long millis = (long) (1000 * Double.parseDouble(order.get("seconds")));
-    long over = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(millis);
     int count = Integer.parseInt(order.getOrDefault("workers", "1"));
     ExecutorService workers = Executors.newFixedThreadPool(count);
     for (int i = 0; i < count; i++) {
       int number = i;
-      workers.submit(() -> work(channel, number, over));
+      workers.submit(() -> work(channel, number));
     }
     workers.shutdown();
-    workers.awaitTermination(millis + GRACE_MILLIS, TimeUnit.MILLISECONDS);
+    Thread listener = new Thread(this::stopWhenTold);
+    listener.setDaemon(true);
+    listener.start();
+    over.await(millis, TimeUnit.MILLISECONDS);
+    over.countDown();
+    workers.awaitTermination(GRACE_MILLIS, TimeUnit.MILLISECONDS);
     System.out.println(tally.done(versions()));
     channel.shutdownNow(); // cancels running calls
     System.exit(0);
   }
 
-  private Void work(ManagedChannel channel, int number, long over) throws InterruptedException {
+  private Void work(ManagedChannel channel, int number) throws InterruptedException {
     CallOptions options = CallOptions.DEFAULT;
     if (number % 2 == 1) {
       options = options.withWaitForReady();
     }
     long pause = Long.parseLong(order.getOrDefault("pause-ms", "20"));
-    for (int call = 0; System.nanoTime() - over < 0; call++) {
+    for (int call = 0; over.getCount() > 0; call++) {
       tally.making();
       try {
         Channel named = withId(channel, number + "-" + call);
@@ -114,6 +120,27 @@ public final class Peer {
     Metadata headers = new Metadata();
     headers.put(CALL_ID, id);
     return ClientInterceptors.intercept(channel, MetadataUtils.newAttachHeadersInterceptor(headers));
+  }
+
+  /** Waits for a line, of which the first starts the calls; returns whether there was one. */
+  private static boolean hears() throws IOException {
+    int letter = System.in.read();
+    boolean heard = letter != -1;
+    while (letter != -1 && letter != '\n') {
+      letter = System.in.read();
+    }
+    return heard;
+  }
+
+  /** Ends the time for calls early if there is a second line. */
+  private void stopWhenTold() {
+    try {
+      if (hears()) {
+        over.countDown();
+      }
+    } catch (IOException closed) {
+      // as good as no line
+    }
   }
 
   private static Map<String, String> versions() {
