@@ -57,6 +57,7 @@ WITHOUT = {
     "engine/watches.py": "both_apis/test_health.py runs every test on both APIs",
     "decide/connections/slot_events.py": "records without behaviour; the machine's tests make and read them all",
     "names.py": "what test_exports.py looks at",
+    "config/call_policies.py": "test_methods.py, test_service_config.py and test_channel_settings.py read it",
     "policy/setting.py": "rows of tables; config/test_settings.py and docs/test_readme.py read every row",
     "decide/connections/events.py": "records without behaviour; tests of machine and listeners read them all",
     "probe/stages.py": "records without behaviour; test_http2.py reads what a connector puts into them",

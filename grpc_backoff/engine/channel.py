@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import grpc
 
 from grpc_backoff.config.arguments import Listener, check_listener, remove_listener
-from grpc_backoff.config.channel_settings import ChannelSetup
+from grpc_backoff.config.channel_settings import ChannelSetup, policy_values
 from grpc_backoff.engine.environment import ListenersOfChannel
 from grpc_backoff.grpcio.forks import check_core, generation
 from grpc_backoff.grpcio.private import register_method
@@ -16,6 +16,7 @@ from grpc_backoff.telemetry.log import load_slot_events
 
 if TYPE_CHECKING:
     from grpc_backoff.config.credentials import CredentialsSource
+    from grpc_backoff.config.sources import Effective
 
 _REFRESHED = "refresh_connection() was called"
 _ROTATED = "the files of its credentials have changed"
@@ -60,14 +61,18 @@ class BaseChannel:
         """The retry policies for the channel's calls, by method."""
         self.policy = setup.policy
         """The channel's connect policy."""
-        self.policy_values = setup.policy_values
-        """The connect policy's values by name, each with its source (BP-3)."""
+        self._values = setup.values
         self._source = None if credentials is None or isinstance(credentials, grpc.ChannelCredentials) else credentials
         if self._source is not None:
             from grpc_backoff.config.credentials import load_files_checks  # noqa: PLC0415 - few channels have a source
 
             load_files_checks()
             load_slot_events()
+
+    @property
+    def policy_values(self) -> Mapping[str, Effective]:
+        """The connect policy's values by name, each with its source (BP-3)."""
+        return policy_values(self.target, self._values)
 
     @property
     def _is_inherited(self) -> bool:

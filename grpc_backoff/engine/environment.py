@@ -22,12 +22,12 @@ from grpc_backoff.engine.pending import AnyCall, PendingCalls
 from grpc_backoff.grpcio.call_counter import CallCounter
 from grpc_backoff.grpcio.private import has_plugin
 from grpc_backoff.policy.backoff import Random
-from grpc_backoff.policy.retry import RetryPolicy
 
 if TYPE_CHECKING:
     from grpc_backoff.decide.calls.events import CallEvent
     from grpc_backoff.decide.calls.resets import Calm
     from grpc_backoff.engine.losers import Losers
+    from grpc_backoff.policy.retry import RetryPolicy
 
 
 class ListenersOfChannel(Protocol):

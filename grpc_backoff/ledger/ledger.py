@@ -23,7 +23,6 @@ import grpc.aio
 from grpc_backoff.aio.channel import Channel
 from grpc_backoff.base.base_errors import OptionError, PolicyWarning
 from grpc_backoff.config.file import Config, read_config, resolve_ledger
-from grpc_backoff.config.sources import ENVIRONMENT_VARIABLE
 from grpc_backoff.config.target import bare_target
 from grpc_backoff.decide.calls.decision import FailedAttempt
 from grpc_backoff.decide.calls.events import WaitSource
@@ -67,6 +66,7 @@ from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.ledger_settings import LedgerSettings
 from grpc_backoff.policy.presets import PRESETS
 from grpc_backoff.policy.retry import Retry
+from grpc_backoff.policy.setting import ENVIRONMENT_VARIABLE
 
 _LOG = logging.getLogger("grpc_backoff")
 _CHANCE = random.SystemRandom()

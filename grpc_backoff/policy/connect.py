@@ -9,9 +9,9 @@ from grpc_backoff.base.record import dataclass
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.backoff import BackoffPolicy, Random, check_number
 from grpc_backoff.policy.checks import Unit
-from grpc_backoff.policy.jitter import Window, parse_jitter
-from grpc_backoff.policy.setting import Setting, checks_of, own
-from grpc_backoff.policy.strategy import Decorrelated
+from grpc_backoff.policy.jitter import Proportional, Window, parse_jitter
+from grpc_backoff.policy.setting import Setting, checks_of, defaults_of, own
+from grpc_backoff.policy.strategy import Decorrelated, Exponential
 
 
 class Reconnect(enum.Enum):
@@ -122,3 +122,11 @@ class ConnectPolicy:
     def limit(self, gap: float) -> float:
         """Return the time limit, in seconds, of an attempt that is followed by this gap (CB-3)."""
         return max(gap, self.min_connect_timeout)
+
+
+GRPC_GROWTH = Exponential(1.0, 1.6)
+GRPC = BackoffPolicy(GRPC_GROWTH, 120.0, Proportional(0.2))
+"""gRPC's connection backoff, made of INITIAL_BACKOFF, MULTIPLIER, MAX_BACKOFF and JITTER."""
+
+CONNECT = ConnectPolicy(backoff=GRPC, **defaults_of(DIALLING))
+"""The connect policy for a channel with no settings of its own: the preset `grpc`."""

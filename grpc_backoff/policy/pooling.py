@@ -61,3 +61,7 @@ class PoolPolicy:
     def __post_init__(self) -> None:
         """Apply the same checks as to channel options and files; OptionError if a value is invalid."""
         checks.hold(self, _CHECKS)
+
+
+PLAIN = PoolPolicy()
+"""The pool policy for a channel with no settings of its own."""
