@@ -9,6 +9,7 @@ from grpc_backoff.connection.clock import Clock
 from grpc_backoff.decide.connections.events import ChannelKey
 from grpc_backoff.decide.connections.pool_machine import PoolMachine
 from grpc_backoff.engine.resolver import Tell, resolve
+from grpc_backoff.engine.watches import load_liveness
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.pooling import PoolPolicy
@@ -62,8 +63,10 @@ class PoolSetup:
         self.options = options
         self.key = key
         place: Place | None = None
-        if pool.round_robin or pool.max_connections > 1 or pool.resolve_every or pool.quiet_after or pool.watch_network:
+        if pool.round_robin or pool.max_connections > 1 or pool.resolve_every:
             load_slot_events()
+        if pool.quiet_after or pool.watch_network:
+            load_liveness()
         if pool.watch_network:
             import grpc_backoff.engine.network  # noqa: F401, PLC0415 - as long as there are free files
         if pool.health_service is not None:
