@@ -6,9 +6,9 @@ cheapest to create. A plain named tuple equals any tuple with the same content; 
 Policies and events are dataclasses.
 
 A program defines more than a hundred of both whenever it starts. `typing.NamedTuple` compiles the annotation of each
-field, and `dataclasses.dataclass` the methods of each class, so here the former is `collections.namedtuple` with the
-body of a class, and the classes of the latter share the methods that can be shared. To type checkers, both are the
-usual ones.
+field, `collections.namedtuple` a constructor, and `dataclasses.dataclass` the methods of each class. So here the
+constructor of a named tuple is that of another one of the same size, with its own names, and the dataclasses share the
+methods that can be shared. To type checkers, both are the usual ones.
 
 Internal: programs import from `grpc_backoff`.
 """
@@ -19,8 +19,9 @@ import dataclasses
 from collections import namedtuple
 from collections.abc import Callable
 from dataclasses import fields
+from functools import lru_cache
 from operator import attrgetter
-from types import GenericAlias
+from types import FunctionType, GenericAlias
 from typing import TYPE_CHECKING, Any, TypeVar
 
 RecordT = TypeVar("RecordT", bound=type[tuple[Any, ...]])
@@ -29,7 +30,36 @@ if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass  # noqa: PLC0414 - other modules import it from here
     from typing import NamedTuple as NamedTuple  # noqa: PLC0414
 else:
-    _Empty = namedtuple("_Empty", ())  # noqa: PYI024
+
+    class _Tuple(tuple):
+        """What a named tuple has besides its fields and its constructor."""
+
+        __slots__ = ()
+
+        def __repr__(self) -> str:
+            shown = map("{}={!r}".format, self._fields, self)
+            return f"{type(self).__name__}({', '.join(shown)})"
+
+        def __getnewargs__(self) -> tuple[Any, ...]:
+            return tuple(self)
+
+        def _asdict(self) -> dict[str, Any]:
+            return dict(zip(self._fields, self, strict=True))
+
+        def _replace(self, /, **changes: Any) -> Any:
+            return _replace(self, **changes)
+
+    @lru_cache
+    def _of_size(size: int) -> type:
+        return namedtuple("_OfSize", [f"field_{place}" for place in range(size)])  # noqa: PYI024
+
+    def _constructor(kind: str, names: tuple[str, ...], defaults: tuple[Any, ...]) -> FunctionType:
+        """Return the constructor of a named tuple: that of any other of the same size, with other parameters."""
+        usual = _of_size(len(names)).__new__
+        code = usual.__code__.replace(co_varnames=("_cls", *names))
+        made = FunctionType(code, usual.__globals__, "__new__", defaults)
+        made.__qualname__ = f"{kind}.__new__"
+        return made
 
     class _Fields(type):
         """Makes a named tuple of each class that is derived from `NamedTuple`."""
@@ -37,17 +67,14 @@ else:
         def __new__(cls, name: str, bases: tuple[type, ...], body: dict[str, Any]) -> type:
             if not bases:
                 return super().__new__(cls, name, bases, body)
-            names = body.pop("__annotations__", {})
-            if not names and len(bases) == 1:  # a third of all; to derive costs a quarter of `namedtuple`
-                return type(name, (_Empty,), {**body, "__slots__": (), "__annotations__": {}})
-            defaults = [body.pop(field) for field in names if field in body]
-            kind = namedtuple(name, names, defaults=defaults, module=body["__module__"])  # noqa: PYI024
-            kind.__annotations__ = names
+            names = tuple(body.setdefault("__annotations__", {}))
+            defaults = {field: body[field] for field in names if field in body}
+            getters = [vars(_of_size(len(names)))[f"field_{place}"] for place in range(len(names))]
+            body |= dict(zip(names, getters, strict=True))
+            body |= {"__slots__": (), "_fields": names, "_field_defaults": defaults, "__match_args__": names}
             if len(bases) > 1:  # `Generic`
-                kind.__class_getitem__ = classmethod(GenericAlias)
-            for attribute, value in body.items():
-                setattr(kind, attribute, value)
-            return kind
+                body["__class_getitem__"] = classmethod(GenericAlias)
+            return type(name, (_Tuple,), {**body, "__new__": _constructor(name, names, tuple(defaults.values()))})
 
     class NamedTuple(metaclass=_Fields):
         """The base class of named tuples, whose classes may have methods and type parameters."""
