@@ -52,11 +52,13 @@ if TYPE_CHECKING:
     from grpc_backoff.policy.backoff import BackoffPolicy
     from grpc_backoff.policy.budget import RetryBudget
     from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
+    from grpc_backoff.policy.exponential import Decorrelated, Exponential
     from grpc_backoff.policy.hedging import HedgingPolicy
-    from grpc_backoff.policy.jitter import Additive, Equal, Full, NoJitter, Proportional, Scaled
+    from grpc_backoff.policy.jitter import Additive, Equal, Full, Scaled
     from grpc_backoff.policy.presets import RETRY as RETRY_PRESETS
+    from grpc_backoff.policy.proportional import NoJitter, Proportional
     from grpc_backoff.policy.retry import RetryPolicy
-    from grpc_backoff.policy.strategy import Decorrelated, Exponential, Fixed, Linear, Steps
+    from grpc_backoff.policy.strategy import Fixed, Linear, Steps
     from grpc_backoff.sync import Channel, insecure_channel, retrying, secure_channel
     from grpc_backoff.sync.subscription import Subscription, subscribe
 
@@ -132,24 +134,11 @@ __all__ = [
 ]
 
 _MODULES = {
-    "base.base_errors": (
-        "ConfigError",
-        "ConnectError",
-        "GrpcBackoffError",
-        "OptionError",
-        "PolicyWarning",
-    ),
-    "base.status": (
-        "NotHedged",
-        "Reason",
-        "WaitSource",
-    ),
+    "base.base_errors": ("ConfigError", "ConnectError", "GrpcBackoffError", "OptionError", "PolicyWarning"),
+    "base.status": ("NotHedged", "Reason", "WaitSource"),
     "config.credentials": ("tls_files",),
     "config.failed_call": ("FailedCall",),
-    "config.file": (
-        "Config",
-        "read_config",
-    ),
+    "config.file": ("Config", "read_config"),
     "config.hooks": ("RetryHooks",),
     "config.policy_string": ("parse_policy",),
     "decide.calls.events": (
@@ -180,50 +169,20 @@ _MODULES = {
         "State",
     ),
     "engine.news": ("network_changed",),
-    "grpcio.call_errors": (
-        "ForkError",
-        "NoConnectionError",
-        "RetriesExhaustedError",
-    ),
-    "installation": (
-        "install",
-        "installed",
-        "uninstall",
-    ),
+    "grpcio.call_errors": ("ForkError", "NoConnectionError", "RetriesExhaustedError"),
+    "installation": ("install", "installed", "uninstall"),
     "policy.backoff": ("BackoffPolicy",),
     "policy.budget": ("RetryBudget",),
-    "policy.connect": (
-        "ConnectPolicy",
-        "Reconnect",
-    ),
+    "policy.connect": ("ConnectPolicy", "Reconnect"),
+    "policy.exponential": ("Decorrelated", "Exponential"),
     "policy.hedging": ("HedgingPolicy",),
-    "policy.jitter": (
-        "Additive",
-        "Equal",
-        "Full",
-        "NoJitter",
-        "Proportional",
-        "Scaled",
-    ),
+    "policy.jitter": ("Additive", "Equal", "Full", "Scaled"),
     "policy.presets": ("RETRY_PRESETS",),
+    "policy.proportional": ("NoJitter", "Proportional"),
     "policy.retry": ("RetryPolicy",),
-    "policy.strategy": (
-        "Decorrelated",
-        "Exponential",
-        "Fixed",
-        "Linear",
-        "Steps",
-    ),
-    "sync": (
-        "Channel",
-        "insecure_channel",
-        "retrying",
-        "secure_channel",
-    ),
-    "sync.subscription": (
-        "Subscription",
-        "subscribe",
-    ),
+    "policy.strategy": ("Fixed", "Linear", "Steps"),
+    "sync": ("Channel", "insecure_channel", "retrying", "secure_channel"),
+    "sync.subscription": ("Subscription", "subscribe"),
 }
 """The names, by the module that defines them."""
 

@@ -58,6 +58,8 @@ WITHOUT = {
     "decide/connections/slot_events.py": "records without behaviour; the machine's tests make and read them all",
     "names.py": "what test_exports.py looks at",
     "config/call_policies.py": "test_methods.py, test_service_config.py and test_channel_settings.py read it",
+    "policy/exponential.py": "test_strategy.py tests all strategies",
+    "policy/proportional.py": "test_jitter.py tests all jitters",
     "policy/setting.py": "rows of tables; config/test_settings.py and docs/test_readme.py read every row",
     "decide/connections/events.py": "records without behaviour; tests of machine and listeners read them all",
     "probe/stages.py": "records without behaviour; test_http2.py reads what a connector puts into them",

@@ -19,11 +19,12 @@ from grpc_backoff.policy import checks
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.budget import BUDGETING, RetryBudget
 from grpc_backoff.policy.checks import STATUS_CODES, Unit, read_duration
+from grpc_backoff.policy.exponential import Exponential
 from grpc_backoff.policy.hedging import HEDGING, MOST_COPIES, HedgingPolicy
 from grpc_backoff.policy.presets import NATIVE_JITTER
 from grpc_backoff.policy.retry import RETRYING, RetryPolicy
 from grpc_backoff.policy.setting import checks_of
-from grpc_backoff.policy.strategy import Exponential, Fixed
+from grpc_backoff.policy.strategy import Fixed
 
 __all__ = [
     "Conversion",

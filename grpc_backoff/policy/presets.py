@@ -12,9 +12,10 @@ from dataclasses import asdict
 from types import MappingProxyType
 
 from grpc_backoff.policy.connect import CONNECT, DIALLING, GRPC, GRPC_GROWTH
-from grpc_backoff.policy.jitter import Additive, Equal, NoJitter, Proportional, Scaled
+from grpc_backoff.policy.jitter import Additive, Equal, Scaled
 from grpc_backoff.policy.parts import build
 from grpc_backoff.policy.pooling import PLAIN
+from grpc_backoff.policy.proportional import NoJitter, Proportional
 from grpc_backoff.policy.retry import RETRYING, RetryPolicy
 from grpc_backoff.policy.setting import defaults_of
 
