@@ -24,6 +24,8 @@ LATE = {
             "engine.health",
             "engine.liveness",
             "engine.network",
+            "engine.resolver",
+            "grpcio.call_counter",
             "aio.hedging",
             "aio.subscription",
             "installation",

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable, Container
 from contextvars import Context
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from grpc_backoff.aio.connection import CallConnection
@@ -25,9 +25,11 @@ from grpc_backoff.engine.manager import Owner
 from grpc_backoff.engine.news import Ticking
 from grpc_backoff.engine.pool import PoolSlot, SlotParts, SteppedPool
 from grpc_backoff.engine.registry import Membership
-from grpc_backoff.engine.resolver import HANGS, WITHIN_LIMIT, Addresses
 from grpc_backoff.engine.setup import PoolSetup
 from grpc_backoff.telemetry.log import listens, log_event
+
+if TYPE_CHECKING:
+    from grpc_backoff.engine.resolver import Addresses
 
 Manager = ConnectionManager[CallConnection]
 
@@ -43,6 +45,8 @@ class Resolution:
 
     async def connect(self, limit: float) -> CallConnection:
         """Resolve the name; see `Connector.connect`."""
+        from grpc_backoff.engine.resolver import HANGS, WITHIN_LIMIT  # noqa: PLC0415 - it is loaded: there is a name
+
         loop, pool = asyncio.get_running_loop(), self._pool()
         outcome: asyncio.Future[Addresses | Failure] = loop.create_future()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -191,7 +190,7 @@ def _read(target: str, options: Iterable[tuple[str | bytes, object]] | None, set
     return ChannelSetup(
         target=target,
         policy=read.policy,
-        pool=replace(read.pool, round_robin=round_robin, health_service=health)
+        pool=read.pool._replace(round_robin=round_robin, health_service=health)
         if round_robin or health is not None
         else read.pool,
         values=read.values,

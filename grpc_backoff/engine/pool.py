@@ -37,7 +37,6 @@ from grpc_backoff.engine.core_connector import Informed, Keepalive
 from grpc_backoff.engine.manager import CallQueue, SteppedManager
 from grpc_backoff.engine.news import NEWS, Sleeper, Ticking, spot_of
 from grpc_backoff.engine.registry import Membership
-from grpc_backoff.engine.resolver import Addresses
 from grpc_backoff.engine.room import Room
 from grpc_backoff.engine.setup import PoolSetup
 from grpc_backoff.engine.watches import HealthWatches, LivenessWatches
@@ -45,6 +44,7 @@ from grpc_backoff.policy.connect import Reconnect
 
 if TYPE_CHECKING:
     from grpc_backoff.engine.liveness import ConnectionWatch
+    from grpc_backoff.engine.resolver import Addresses
 
 ManagerT = TypeVar("ManagerT", bound=SteppedManager[Any])
 

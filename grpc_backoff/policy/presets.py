@@ -8,7 +8,6 @@ presets has to be read for them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from types import MappingProxyType
 
 from grpc_backoff.policy.connect import CONNECT, DIALLING, GRPC, GRPC_GROWTH
@@ -91,7 +90,7 @@ _TABLE: Mapping[str, Mapping[str, object]] = {
     "exponential": {"backoff": "exponential", **_ASKED_FOR},
 }
 
-_COMMON = {**defaults_of(DIALLING), **asdict(PLAIN), **defaults_of(RETRYING)}
+_COMMON = {**defaults_of(DIALLING), **PLAIN._asdict(), **defaults_of(RETRYING)}
 """The parts that are the same in every preset unless it says otherwise."""
 
 PRESETS: Mapping[str, Mapping[str, object]] = MappingProxyType(

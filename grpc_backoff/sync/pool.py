@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grpc_backoff.base.threads import Running
 from grpc_backoff.connection.clock import TimerHandle
@@ -18,12 +18,14 @@ from grpc_backoff.engine.manager import CallQueue
 from grpc_backoff.engine.news import Ticking
 from grpc_backoff.engine.pool import PoolSlot, SlotParts, SteppedPool
 from grpc_backoff.engine.registry import Membership
-from grpc_backoff.engine.resolver import HANGS, WITHIN_LIMIT, Addresses
 from grpc_backoff.engine.setup import PoolSetup
 from grpc_backoff.sync.conductor import Conductor, Timer
 from grpc_backoff.sync.core_connector import CoreConnection, CoreConnector
 from grpc_backoff.sync.listeners import Listeners
 from grpc_backoff.sync.manager import ConnectionManager
+
+if TYPE_CHECKING:
+    from grpc_backoff.engine.resolver import Addresses
 
 Manager = ConnectionManager[CoreConnection]
 
@@ -43,6 +45,8 @@ class Resolution:
 
     def connect(self, limit: float, tell: Callable[[CoreConnection | Failure], None]) -> Resolution:
         """Resolve the name; see `ThreadedConnector.connect`."""
+        from grpc_backoff.engine.resolver import HANGS, WITHIN_LIMIT  # noqa: PLC0415 - it is loaded: there is a name
+
         self._tell = tell
         self._timer = self._conductor.call_at(
             self._conductor.now() + limit * WITHIN_LIMIT, lambda: self._ended(tell, HANGS)
