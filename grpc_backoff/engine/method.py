@@ -7,7 +7,6 @@ and grpc itself gets the call, on a channel that never connects; the caller then
 
 from __future__ import annotations
 
-import re
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
@@ -28,9 +27,8 @@ if TYPE_CHECKING:
     from grpc_backoff.policy.hedging import CallPolicy, HedgingPolicy, Repeats
 
 
-# The characters that the core accepts in metadata. The values of keys that end with `-bin` may have any bytes.
-_legal_key = re.compile(r"[0-9a-z_.-]+").fullmatch
-_legal_value = re.compile(r"[ -~]*").fullmatch
+_IN_KEYS = "0123456789abcdefghijklmnopqrstuvwxyz_.-"
+"""The characters that the core accepts in keys of metadata."""
 _COMPRESSIONS = tuple(grpc.Compression)
 
 
@@ -243,10 +241,13 @@ def _is_legal(pair: Any) -> bool:
     """Return whether grpc accepts this as a pair of metadata."""
     try:
         key, value = pair
-        if not _legal_key(key := _text(key)):
+        if not (key := _text(key)) or key.strip(_IN_KEYS):
             return False
-        return isinstance(value, bytes) if key.endswith("-bin") else _legal_value(_text(value)) is not None
-    except (TypeError, ValueError):  # not a pair, or not text
+        if key.endswith("-bin"):
+            return isinstance(value, bytes)
+        value = _text(value)
+        return bool(value.isascii() and value.isprintable())
+    except (AttributeError, TypeError, ValueError):  # not a pair, or not text
         return False
 
 
