@@ -1,7 +1,7 @@
 """The public names of `grpc_backoff`, which imports this module when the first of them is used.
 
-The names of the synchronous API and of grpc's kind of errors are themselves imported on first use, so that a program
-that only configures policies does not load grpc. So are those that most programs do not need: events of calls, files.
+Each name is imported on first use, with its module. So a program that only configures policies does not load grpc, and
+one that only makes calls does not load what reads policies.
 
 Internal: programs import from `grpc_backoff`.
 """
@@ -11,39 +11,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from grpc_backoff.base.base_errors import ConfigError, ConnectError, GrpcBackoffError, OptionError, PolicyWarning
-from grpc_backoff.base.status import NotHedged, Reason, WaitSource
-from grpc_backoff.config.hooks import RetryHooks
-from grpc_backoff.config.policy_string import parse_policy
-from grpc_backoff.decide.connections.events import (
-    AttemptFailed,
-    AttemptStarted,
-    BackoffReset,
-    ChannelKey,
-    Closed,
-    Connected,
-    ConnectionEvent,
-    ConnectionStatus,
-    CoreRedial,
-    Disconnected,
-    Failure,
-    Stage,
-    State,
-)
-from grpc_backoff.installation import install, installed, uninstall
-from grpc_backoff.policy.backoff import BackoffPolicy
-from grpc_backoff.policy.budget import RetryBudget
-from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
-from grpc_backoff.policy.hedging import HedgingPolicy
-from grpc_backoff.policy.jitter import Additive, Equal, Full, NoJitter, Proportional, Scaled
-from grpc_backoff.policy.presets import RETRY as RETRY_PRESETS
-from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.policy.strategy import Decorrelated, Exponential, Fixed, Linear, Steps
-
 if TYPE_CHECKING:
+    from grpc_backoff.base.base_errors import ConfigError, ConnectError, GrpcBackoffError, OptionError, PolicyWarning
+    from grpc_backoff.base.status import NotHedged, Reason, WaitSource
     from grpc_backoff.config.credentials import tls_files
     from grpc_backoff.config.failed_call import FailedCall
     from grpc_backoff.config.file import Config, read_config
+    from grpc_backoff.config.hooks import RetryHooks
+    from grpc_backoff.config.policy_string import parse_policy
     from grpc_backoff.decide.calls.events import (
         CallEvent,
         CallExhausted,
@@ -56,8 +31,34 @@ if TYPE_CHECKING:
         StreamEnded,
         StreamResumed,
     )
+    from grpc_backoff.decide.connections.events import (
+        AttemptFailed,
+        AttemptStarted,
+        BackoffReset,
+        ChannelKey,
+        Closed,
+        Connected,
+        ConnectionEvent,
+        ConnectionStatus,
+        CoreRedial,
+        Disconnected,
+        Failure,
+        Stage,
+        State,
+    )
     from grpc_backoff.engine.news import network_changed
     from grpc_backoff.grpcio.call_errors import ForkError, NoConnectionError, RetriesExhaustedError
+    from grpc_backoff.installation import install, installed, uninstall
+    from grpc_backoff.policy.backoff import BackoffPolicy
+    from grpc_backoff.policy.budget import RetryBudget
+    from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
+    from grpc_backoff.policy.exponential import Decorrelated, Exponential
+    from grpc_backoff.policy.hedging import HedgingPolicy
+    from grpc_backoff.policy.jitter import Additive, Equal, Full, Scaled
+    from grpc_backoff.policy.presets import RETRY as RETRY_PRESETS
+    from grpc_backoff.policy.proportional import NoJitter, Proportional
+    from grpc_backoff.policy.retry import RetryPolicy
+    from grpc_backoff.policy.strategy import Fixed, Linear, Steps
     from grpc_backoff.sync import Channel, insecure_channel, retrying, secure_channel
     from grpc_backoff.sync.subscription import Subscription, subscribe
 
@@ -132,27 +133,66 @@ __all__ = [
     "uninstall",
 ]
 
-_LATE = {
-    **dict.fromkeys(("Channel", "insecure_channel", "retrying", "secure_channel"), "grpc_backoff.sync"),
-    **dict.fromkeys(("Subscription", "subscribe"), "grpc_backoff.sync.subscription"),
-    "tls_files": "grpc_backoff.config.credentials",
-    "FailedCall": "grpc_backoff.config.failed_call",
-    **dict.fromkeys(("Config", "read_config"), "grpc_backoff.config.file"),
-    "network_changed": "grpc_backoff.engine.news",
-    **dict.fromkeys(
-        ("CallEvent", "CallExhausted", "CallHedged", "CallNotConnected", "CallRetried", "CallSucceeded"),
-        "grpc_backoff.decide.calls.events",
+_MODULES = {
+    "base.base_errors": ("ConfigError", "ConnectError", "GrpcBackoffError", "OptionError", "PolicyWarning"),
+    "base.status": ("NotHedged", "Reason", "WaitSource"),
+    "config.credentials": ("tls_files",),
+    "config.failed_call": ("FailedCall",),
+    "config.file": ("Config", "read_config"),
+    "config.hooks": ("RetryHooks",),
+    "config.policy_string": ("parse_policy",),
+    "decide.calls.events": (
+        "CallEvent",
+        "CallExhausted",
+        "CallHedged",
+        "CallNotConnected",
+        "CallNotHedged",
+        "CallRetried",
+        "CallSucceeded",
+        "Gap",
+        "StreamEnded",
+        "StreamResumed",
     ),
-    **dict.fromkeys(("CallNotHedged", "Gap", "StreamEnded", "StreamResumed"), "grpc_backoff.decide.calls.events"),
-    **dict.fromkeys(("ForkError", "NoConnectionError", "RetriesExhaustedError"), "grpc_backoff.grpcio.call_errors"),
+    "decide.connections.events": (
+        "AttemptFailed",
+        "AttemptStarted",
+        "BackoffReset",
+        "ChannelKey",
+        "Closed",
+        "Connected",
+        "ConnectionEvent",
+        "ConnectionStatus",
+        "CoreRedial",
+        "Disconnected",
+        "Failure",
+        "Stage",
+        "State",
+    ),
+    "engine.news": ("network_changed",),
+    "grpcio.call_errors": ("ForkError", "NoConnectionError", "RetriesExhaustedError"),
+    "installation": ("install", "installed", "uninstall"),
+    "policy.backoff": ("BackoffPolicy",),
+    "policy.budget": ("RetryBudget",),
+    "policy.connect": ("ConnectPolicy", "Reconnect"),
+    "policy.exponential": ("Decorrelated", "Exponential"),
+    "policy.hedging": ("HedgingPolicy",),
+    "policy.jitter": ("Additive", "Equal", "Full", "Scaled"),
+    "policy.presets": ("RETRY_PRESETS",),
+    "policy.proportional": ("NoJitter", "Proportional"),
+    "policy.retry": ("RetryPolicy",),
+    "policy.strategy": ("Fixed", "Linear", "Steps"),
+    "sync": ("Channel", "insecure_channel", "retrying", "secure_channel"),
+    "sync.subscription": ("Subscription", "subscribe"),
 }
-"""The names that are imported on first use, each with its module."""
+"""The names, by the module that defines them."""
+
+_HOMES = {name: f"grpc_backoff.{module}" for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
     """Import a name on first use."""
-    if name in _LATE:
-        value: object = getattr(import_module(_LATE[name]), name)
+    if name in _HOMES:
+        value: object = getattr(import_module(_HOMES[name]), "RETRY" if name == "RETRY_PRESETS" else name)
         globals()[name] = value
         return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import grpc_backoff
+from grpc_backoff import names
 
 MODULES = ["grpc_backoff"] + [
     module.name
@@ -176,3 +177,9 @@ def test_light_import(modules, absent):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert (done.stdout.split(), done.stderr) == ([], "")
+
+
+def test_the_homes_of_public_names():
+    """Each public name is found in the module that is said to have it."""
+    assert sorted(names._HOMES) == sorted(grpc_backoff.__all__)
+    assert all(hasattr(grpc_backoff, name) for name in grpc_backoff.__all__)

@@ -1,4 +1,4 @@
-"""Which modules importing the asyncio API loads beyond those of grpc.aio; every program pays for them."""
+"""Which modules importing an API loads beyond those of grpc; every program pays for them."""
 
 import subprocess
 import sys
@@ -13,21 +13,26 @@ print(*(set(sys.modules) - before))
 LATE = {
     *("json", "urllib.parse", "ipaddress", "tomllib", "difflib", "email.utils", "h2", "random"),
     *(f"grpc_backoff.config.{part}" for part in ("credentials", "failed_call", "file", "methods", "options")),
-    *(f"grpc_backoff.config.{part}" for part in ("policy_string", "service_config", "settings", "sources")),
-    *(f"grpc_backoff.policy.{part}" for part in ("ledger_settings", "parts", "presets")),
+    *(f"grpc_backoff.config.{part}" for part in ("hooks", "policy_string", "service_config", "settings", "sources")),
+    *(f"grpc_backoff.policy.{part}" for part in ("budget", "hedging", "jitter", "ledger_settings", "parts")),
+    *(f"grpc_backoff.policy.{part}" for part in ("presets", "retry", "strategy")),
     *(f"grpc_backoff.decide.calls.{part}" for part in ("account", "events", "hedging_machine", "subscription_machine")),
     *(
         f"grpc_backoff.{part}"
         for part in (
             "engine.credentials",
+            "engine.health",
+            "engine.liveness",
             "engine.network",
+            "engine.resolver",
+            "grpcio.call_counter",
             "aio.hedging",
             "aio.subscription",
             "installation",
             "names",
         )
     ),
-    *(f"grpc_backoff.decide.connections.{part}" for part in ("slot_events", "health_machine")),
+    *(f"grpc_backoff.decide.connections.{part}" for part in ("slot_events", "health_machine", "liveness_machine")),
 }
 
 
@@ -37,3 +42,26 @@ def test_what_comes_late():
     new = set(done.stdout.split())
     assert "grpc_backoff.aio" in new
     assert new & LATE == set()
+
+
+PLAIN = """
+import asyncio, sys
+import grpc_backoff
+from grpc_backoff import aio
+async def main():
+    channel = aio.insecure_channel("127.0.0.1:1")
+    channel.unary_unary("/echo.v1.Echo/Unary")
+    await channel.close()
+asyncio.run(main())
+channel = grpc_backoff.insecure_channel("127.0.0.1:1")
+channel.unary_unary("/echo.v1.Echo/Unary")
+channel.close()
+print(*sys.modules)
+"""
+
+
+def test_what_a_channel_without_options_needs():
+    """Nor are they loaded by a channel without options, nor by the first use of a public name."""
+    done = subprocess.run([sys.executable, "-c", PLAIN], stdout=subprocess.PIPE, text=True, check=True)
+    ours = {name for name in LATE if name.startswith("grpc_backoff.")} - {"grpc_backoff.names"}
+    assert set(done.stdout.split()) & ours == set()

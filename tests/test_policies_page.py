@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-import grpc_backoff.names
+import grpc_backoff
 from grpc_backoff import parse_policy, read_config
 from grpc_backoff.config.settings import CONNECTING
 from grpc_backoff.policy.hedging import HEDGING
@@ -61,7 +61,7 @@ def test_strategies_and_jitters():
             re.sub(r"\b(f|low|high)\b", lambda found: numbers[found[1]], names(cell)[0]) for cell in (written, made)
         ]
         jitter = parse_jitter("jitter", with_numbers[0])
-        assert jitter == eval(with_numbers[1], vars(grpc_backoff.names))
+        assert jitter == eval(with_numbers[1], {name: getattr(grpc_backoff, name) for name in grpc_backoff.__all__})
         shown.add(type(jitter))
     assert shown == set(JITTERS)
 

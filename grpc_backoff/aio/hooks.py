@@ -10,13 +10,13 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar
 from typing import TYPE_CHECKING, TypeVar
 
-from grpc_backoff.config.hooks import Hook as HookFunction
-from grpc_backoff.config.hooks import RetryHooks, renewed_metadata
 from grpc_backoff.connection.clock import Clock
 from grpc_backoff.decide.calls.call_machine import Hook, Metadata
 
 if TYPE_CHECKING:
     from grpc_backoff.config.failed_call import FailedCall
+    from grpc_backoff.config.hooks import Hook as HookFunction
+    from grpc_backoff.config.hooks import RetryHooks
 
 _LOG = logging.getLogger(__name__)
 _REFRESHING: ContextVar[asyncio.Task[object] | None] = ContextVar("grpc_backoff_refreshing", default=None)
@@ -28,7 +28,7 @@ HookT = TypeVar("HookT")
 class Hooks:
     """One channel's hooks, and the tasks in which they run."""
 
-    def __init__(self, hooks: RetryHooks, target: str, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, hooks: RetryHooks | None, target: str, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
         self._hooks = hooks
         self._target = target
         self._clock = clock
@@ -45,7 +45,7 @@ class Hooks:
         """
         own = _REFRESHING.get() if context is None else context.get(_REFRESHING)
         own_renewal = own is not None and not own.done() and own is self._refreshing
-        return self._hooks.refresh_credentials is not None and not own_renewal
+        return self._hooks is not None and self._hooks.refresh_credentials is not None and not own_renewal
 
     def ask(
         self,
@@ -69,7 +69,7 @@ class Hooks:
             task = self._renewal(failed, began, context)
             task.add_done_callback(lambda task: done(None if _failed(task) else task.result()))
             return
-        function: HookFunction | None = getattr(self._hooks, hook.value)
+        function: HookFunction | None = getattr(self._hooks, hook.value, None)
         if function is None:
             done(None)
         else:
@@ -83,11 +83,14 @@ class Hooks:
         """
         renewal = self._refreshing
         if renewal is None or (renewal.done() and (_failed(renewal) or began >= self._refreshed_at)):
-            assert self._hooks.refresh_credentials is not None, "only called if there is such a hook"
-            renewal = self._refreshing = self._start(self._renew(self._hooks.refresh_credentials, failed), context)
+            hook = None if self._hooks is None else self._hooks.refresh_credentials
+            assert hook is not None, "only called if there is such a hook"
+            renewal = self._refreshing = self._start(self._renew(hook, failed), context)
         return renewal
 
     async def _renew(self, hook: HookFunction, failed: FailedCall) -> Metadata:
+        from grpc_backoff.config.hooks import renewed_metadata  # noqa: PLC0415 - it is loaded: there is a hook
+
         _REFRESHING.set(asyncio.current_task())  # in the context of this task and its children
         renewed = renewed_metadata(await _call(hook, failed))
         self._refreshed_at = self._clock.now()

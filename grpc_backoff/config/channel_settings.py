@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -12,21 +11,22 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.base.record import NamedTuple, record
 from grpc_backoff.config.arguments import Listener, check_kind, read_listeners
-from grpc_backoff.config.core_options import Pairs, key_text
-from grpc_backoff.config.hooks import RetryHooks
+from grpc_backoff.config.call_policies import CallPolicies
+from grpc_backoff.config.core_options import Pairs, idle_options, key_text
 from grpc_backoff.config.remarks import warn_of
 from grpc_backoff.config.target import read_target
 from grpc_backoff.connection.clock import Clock
 from grpc_backoff.policy.backoff import Random
-from grpc_backoff.policy.budget import RetryBudget
-from grpc_backoff.policy.connect import ConnectPolicy
-from grpc_backoff.policy.hedging import Repeats
-from grpc_backoff.policy.pooling import PoolPolicy
+from grpc_backoff.policy.connect import CONNECT, ConnectPolicy
+from grpc_backoff.policy.pooling import PLAIN, PoolPolicy
+from grpc_backoff.policy.setting import CONFIG, ENVIRONMENT_VARIABLE
 
 if TYPE_CHECKING:
     from grpc_backoff.config.file import Config
-    from grpc_backoff.config.methods import CallPolicies
-    from grpc_backoff.config.sources import Effective
+    from grpc_backoff.config.hooks import RetryHooks
+    from grpc_backoff.config.sources import Effective, Source
+    from grpc_backoff.policy.budget import RetryBudget
+    from grpc_backoff.policy.hedging import Repeats
 
 Options = Sequence[tuple[str, object]]
 TypedPairs = tuple[tuple[str | bytes, type, str | bytes | int], ...]
@@ -81,7 +81,7 @@ class ChannelSetup(NamedTuple):
         target: the server's address, as passed to grpcio's core.
         policy: how the channel connects.
         pool: how many connections it has.
-        policy_values: the values of both policies by name, each with its source (BP-3).
+        values: the values of both policies, by part; None if the channel has no settings of its own.
         call_policies: the retry policies for calls, by method.
         core_options: the options that are passed on to grpcio.
         derived: a cache of values that depend only on the target and the options. Channels whose settings were read
@@ -90,13 +90,13 @@ class ChannelSetup(NamedTuple):
         listeners: called with every event.
         rng: the source of jitter; None for the default.
         clock: the clock; None for the default.
-        hooks: the functions to call when calls fail.
+        hooks: the functions to call when calls fail; None if there are none.
     """
 
     target: str
     policy: ConnectPolicy
     pool: PoolPolicy
-    policy_values: Mapping[str, Effective]
+    values: Source | None
     call_policies: CallPolicies
     core_options: Pairs
     derived: dict[object, Any]
@@ -104,7 +104,7 @@ class ChannelSetup(NamedTuple):
     listeners: tuple[Listener, ...] = ()
     rng: Random | None = None
     clock: Clock | None = None
-    hooks: RetryHooks = RetryHooks()
+    hooks: RetryHooks | None = None
 
 
 def read_channel(target: str, options: Options | None, settings: ChannelSettings) -> ChannelSetup:
@@ -122,17 +122,16 @@ def read_channel(target: str, options: Options | None, settings: ChannelSettings
         PolicyWarning: one of grpc's options looks like a misspelt option of this library.
     """
     known = _cache_key(target, options, settings)
-    setup = _read(target, options, settings) if known is None else _read_alone(target, known)
+    if known is None:
+        setup = _read(target, options, settings)
+    else:
+        setup = _read_alone(target, known) if known else _plain(target)
     warn_of(setup.remarks)
     return _with_objects(setup, settings) if settings else setup
 
 
 def _cache_key(target: str, options: Options | None, settings: ChannelSettings) -> TypedPairs | None:
     """Return the options in hashable form; None if the settings depend on anything but the target and the options."""
-    # Imported with the first channel, because reading settings requires a dozen modules.
-    from grpc_backoff.config.options import CONFIG  # noqa: PLC0415
-    from grpc_backoff.config.sources import ENVIRONMENT_VARIABLE  # noqa: PLC0415
-
     if options is None:
         options = ()
     if type(target) is not str or type(options) not in (tuple, list) or not settings.keys() <= _NOT_CACHED:
@@ -157,6 +156,13 @@ def typed_pairs(options: Iterable[object]) -> TypedPairs | None:
 
 
 @lru_cache(_MOST_READ)
+def _plain(target: str) -> ChannelSetup:
+    """Return the settings of a channel with nothing but a target, which are those that `_read` would return."""
+    target, core = read_target(target), idle_options(CONNECT)
+    return ChannelSetup(target, CONNECT, PLAIN, None, CallPolicies(core_options=core), core, {}, ())
+
+
+@lru_cache(_MOST_READ)
 def _read_alone(target: str, known: TypedPairs) -> ChannelSetup:
     """Return the settings of a channel with only a target and options; channels share them, as they are immutable."""
     return _read(target, tuple((key, value) for key, _, value in known), {})
@@ -164,7 +170,8 @@ def _read_alone(target: str, known: TypedPairs) -> ChannelSetup:
 
 def _read(target: str, options: Iterable[tuple[str | bytes, object]] | None, settings: ChannelSettings) -> ChannelSetup:
     """Return a channel's settings without its own objects."""
-    from grpc_backoff.config.methods import read_call_policies  # noqa: PLC0415 - as above
+    # Few programs set anything, and reading settings requires a dozen modules.
+    from grpc_backoff.config.methods import read_call_policies  # noqa: PLC0415
     from grpc_backoff.config.options import read_options  # noqa: PLC0415
     from grpc_backoff.config.places import read_balancing  # noqa: PLC0415
 
@@ -183,8 +190,10 @@ def _read(target: str, options: Iterable[tuple[str | bytes, object]] | None, set
     return ChannelSetup(
         target=target,
         policy=read.policy,
-        pool=replace(read.pool, round_robin=round_robin, health_service=health),
-        policy_values=MappingProxyType({value.part: value for value in read.effective}),
+        pool=read.pool._replace(round_robin=round_robin, health_service=health)
+        if round_robin or health is not None
+        else read.pool,
+        values=read.values,
         call_policies=calls,
         core_options=calls.core_options,
         derived={},
@@ -200,6 +209,18 @@ def _with_objects(setup: ChannelSetup, settings: ChannelSettings) -> ChannelSetu
         check_kind("rng", rng, "a source of random numbers such as random.Random(1)", "random")
     if clock is not None:
         check_kind("clock", clock, "a Clock, with now() and call_at()", "now", "call_at")
-    if hooks is not None and not isinstance(hooks, RetryHooks):
-        raise OptionError("retry_hooks", hooks, "a RetryHooks object")
-    return setup._replace(listeners=listeners, rng=rng, clock=clock, hooks=hooks or setup.hooks)
+    if hooks is not None:
+        from grpc_backoff.config.hooks import RetryHooks  # noqa: PLC0415 - few channels have any
+
+        if not isinstance(hooks, RetryHooks):
+            raise OptionError("retry_hooks", hooks, "a RetryHooks object")
+    return setup._replace(listeners=listeners, rng=rng, clock=clock, hooks=hooks)
+
+
+def policy_values(target: str, values: Source | None) -> Mapping[str, Effective]:
+    """Return the values of a channel's policies by name, each with its source, from `ChannelSetup.values` (BP-3)."""
+    from grpc_backoff.config.sources import effective_of  # noqa: PLC0415 - few programs ask
+
+    if values is None:
+        values = _read(target, (), {}).values or {}
+    return MappingProxyType({value.part: value for value in effective_of(values)})

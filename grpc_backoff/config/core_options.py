@@ -51,6 +51,11 @@ def attempt_options(policy: ConnectPolicy, limit: float, *, spreads: bool) -> Op
     )
 
 
+def idle_options(policy: ConnectPolicy) -> Pairs:
+    """Return the option for the idle timeout, because the core itself closes unused connections (CB-14)."""
+    return (("grpc.client_idle_timeout_ms", _milliseconds(policy.idle_timeout)),)
+
+
 def keepalive_options(options: Options, slower: int) -> Options:
     """Return the option that lengthens the time between keepalive pings by the factor `slower`; none without pings."""
     keepalive_time = first_values(options).get(_KEEPALIVE_TIME)

@@ -58,7 +58,7 @@ from grpc_backoff.config.settings import (
     resolve_pool,
     resolve_retry,
 )
-from grpc_backoff.config.sources import ENVIRONMENT_VARIABLE, ResolvedPolicy, Source, merged, source_of
+from grpc_backoff.config.sources import ResolvedPolicy, Source, merged, source_of
 from grpc_backoff.policy.budget import BUDGETING, RetryBudget
 from grpc_backoff.policy.checks import Unit
 from grpc_backoff.policy.connect import ConnectPolicy
@@ -66,7 +66,7 @@ from grpc_backoff.policy.hedging import HedgingPolicy
 from grpc_backoff.policy.ledger_settings import KEEPING, LedgerSettings
 from grpc_backoff.policy.presets import LEDGER, PRESETS
 from grpc_backoff.policy.retry import RETRYING, RetryPolicy
-from grpc_backoff.policy.setting import Setting
+from grpc_backoff.policy.setting import ENVIRONMENT_VARIABLE, Setting
 
 Section = (
     ResolvedPolicy[ConnectPolicy]
@@ -120,7 +120,7 @@ class Config:
 
     def _connection(self, sources: list[Source]) -> ResolvedPolicy[ConnectPolicy]:
         resolved, pool = resolve_connect(sources, self.policies), resolve_pool(sources, self.policies)
-        return resolved._replace(effective=resolved.effective + pool.effective)
+        return resolved._replace(values={**resolved.values, **pool.values})
 
     def retry_policy(self, method: str) -> ResolvedPolicy[RetryPolicy] | ResolvedPolicy[HedgingPolicy] | None:
         """Return the policy for a method, given as `package.Service/Method`; None if the file has none for it.

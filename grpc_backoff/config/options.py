@@ -10,7 +10,6 @@ a warning if it looks like a misspelling of one of grpc's keys that this library
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from collections.abc import Iterable
@@ -19,23 +18,21 @@ from typing import TYPE_CHECKING
 
 from grpc_backoff.base.base_errors import OptionError, near_miss, unknown
 from grpc_backoff.base.record import NamedTuple, record
-from grpc_backoff.config.core_options import Pairs, first_values, key_text
-from grpc_backoff.config.service_config import ServiceConfig, read_service_config
+from grpc_backoff.config.call_policies import REPLAY_LIMIT, ServiceConfig
+from grpc_backoff.config.core_options import Pairs, first_values, idle_options, key_text
+from grpc_backoff.config.service_config import read_service_config
 from grpc_backoff.config.settings import CONNECTING, read_source, resolve_connect, resolve_pool
-from grpc_backoff.config.sources import ENVIRONMENT_VARIABLE, Effective, Source, SourceValue, describe
+from grpc_backoff.config.sources import Effective, Source, SourceValue, describe, effective_of
 from grpc_backoff.policy.checks import Unit, duration
 from grpc_backoff.policy.connect import ConnectPolicy
-from grpc_backoff.policy.jitter import NoJitter
 from grpc_backoff.policy.pooling import PoolPolicy
-from grpc_backoff.policy.presets import REPLAY_LIMIT
-from grpc_backoff.policy.setting import PREFIX
+from grpc_backoff.policy.proportional import NoJitter
+from grpc_backoff.policy.setting import CONFIG, ENVIRONMENT_VARIABLE, PREFIX
 
 if TYPE_CHECKING:
     from grpc_backoff.config.file import Config
 
-CONFIG = PREFIX + "config"
 FIXED_BACKOFF_MS = "grpc.testing.fixed_reconnect_backoff_ms"
-IDLE_TIMEOUT_MS = "grpc.client_idle_timeout_ms"
 _RESOLVE_INTERVAL_MS = "grpc.dns_min_time_between_resolutions_ms"
 
 _BY_OPTION = {setting.option: setting for setting in CONNECTING if setting.option is not None}
@@ -64,7 +61,7 @@ class Options(NamedTuple):
     Attributes:
         policy: the connect policy.
         pool: the pool policy, without round_robin, which depends on what is passed on to grpcio.
-        effective: the values of both policies, each with its source.
+        values: the values of both policies, by part.
         core_options: the options that are passed on to grpcio, without the service config's retries.
         service_config: the service config among them.
         config: the configuration file; None if there is none.
@@ -74,12 +71,17 @@ class Options(NamedTuple):
 
     policy: ConnectPolicy
     pool: PoolPolicy
-    effective: tuple[Effective, ...]
+    values: Source
     core_options: Pairs
     service_config: ServiceConfig
     config: Config | None
     replay_limit: int
     remarks: tuple[str, ...]
+
+    @property
+    def effective(self) -> tuple[Effective, ...]:
+        """The values of both policies, each with its source."""
+        return effective_of(self.values)
 
 
 def read_options(
@@ -108,19 +110,20 @@ def read_options(
     named = file.policies if file else {}
     resolved, pool = resolve_connect(sources, named), resolve_pool(sources, named)
     if policy is None:
-        policy, effective = resolved.policy, resolved.effective
+        policy, connecting = resolved.policy, resolved.values
     elif isinstance(policy, ConnectPolicy):
-        effective = describe(policy, "argument")
+        connecting = describe(policy, "argument")
     else:
         raise OptionError("policy", policy, "a ConnectPolicy")
     values = first_values(core)
     service_config, core = read_service_config(core, values)
-    core += ((IDLE_TIMEOUT_MS, _milliseconds(policy.idle_timeout)),)
+    core += idle_options(policy)
     if any("min_resolve_interval" in source for source in sources):
         core += ((_RESOLVE_INTERVAL_MS, _milliseconds(pool.policy.min_resolve_interval)),)
     limit = values.get(_REPLAY_LIMIT)
     replay_limit = max(0, limit) if isinstance(limit, int) else REPLAY_LIMIT  # as in the core
-    return Options(policy, pool.policy, effective + pool.effective, core, service_config, file, replay_limit, remarks)
+    merged = {**connecting, **pool.values}
+    return Options(policy, pool.policy, merged, core, service_config, file, replay_limit, remarks)
 
 
 def _file(config: object, options: dict[str, object]) -> Config | None:
@@ -185,4 +188,4 @@ def _source(options: dict[str, object]) -> Source:
 
 
 def _milliseconds(seconds: float) -> int:
-    return _MAX_INT32 if math.isinf(seconds) else min(round(seconds * 1000), _MAX_INT32)
+    return min(round(seconds * 1000), _MAX_INT32)

@@ -10,7 +10,6 @@ import os
 import re
 import socket
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.base.record import NamedTuple, record
@@ -95,21 +94,21 @@ def read_place(target: str, policy: PoolPolicy, core: Iterable[tuple[str | bytes
     """Return what the slots of a channel to this target dial; what only the core can resolve, the core dials whole."""
     named = first_values(core)
     if resolver_configures(target, named):
-        return Place(replace(policy, round_robin=False, resolve_every=0.0, health_service=None))
+        return Place(policy._replace(round_robin=False, resolve_every=0.0, health_service=None))
     read = _parse(target)
     if not policy.round_robin and read is not None and len(endpoints(read.addresses)) > 1:
         # The core tries the addresses in their order, so a replacement would reach the unhealthy server again.
-        policy = replace(policy, health_service=None)
+        policy = policy._replace(health_service=None)
     if not (policy.round_robin or policy.resolve_every):
         return Place(policy)
     hosts = () if read is None else [str(address.sockaddr[0]) for address in read.addresses] or [read.host]
     if read is None or any(proxy_applies(host, named, os.environ) for host in hosts):
         health = None if policy.round_robin else policy.health_service  # round_robin of the core watches it itself
-        return Place(replace(policy, round_robin=False, resolve_every=0.0, health_service=health))
+        return Place(policy._replace(round_robin=False, resolve_every=0.0, health_service=health))
     authority = "" if {_AUTHORITY, _OVERRIDE} & named.keys() else _authority(target)
     if read.addresses:
         addresses = endpoints(read.addresses) if policy.round_robin else None
-        return Place(replace(policy, resolve_every=0.0), addresses, authority=authority)
+        return Place(policy._replace(resolve_every=0.0), addresses, authority=authority)
     return Place(policy, name=(read.host, read.port), authority=authority)
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Collection, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from grpc_backoff.base.base_errors import PolicyWarning
-from grpc_backoff.policy.retry import RetryPolicy
+
+if TYPE_CHECKING:
+    from grpc_backoff.policy.retry import RetryPolicy
 
 _MOST_WITHOUT_DELAY = 10
 """The most retries without delay that cause no warning. They can bridge a momentary failure; more would overload a

@@ -9,26 +9,25 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.base.record import NamedTuple, record
+from grpc_backoff.config.call_policies import MethodConfig, ServiceConfig
 from grpc_backoff.config.core_options import Pairs, key_text
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.budget import BUDGETING, RetryBudget
 from grpc_backoff.policy.checks import STATUS_CODES, Unit, read_duration
-from grpc_backoff.policy.hedging import HEDGING, MOST_COPIES, CallPolicy, HedgingPolicy
+from grpc_backoff.policy.exponential import Exponential
+from grpc_backoff.policy.hedging import HEDGING, MOST_COPIES, HedgingPolicy
 from grpc_backoff.policy.presets import NATIVE_JITTER
 from grpc_backoff.policy.retry import RETRYING, RetryPolicy
 from grpc_backoff.policy.setting import checks_of
-from grpc_backoff.policy.strategy import Exponential, Fixed
+from grpc_backoff.policy.strategy import Fixed
 
 __all__ = [
     "Conversion",
-    "MethodConfig",
-    "ServiceConfig",
     "from_service_config",
     "method_configs",
     "method_paths",
@@ -49,52 +48,6 @@ _CHECKS = checks_of((*BUDGETING, *RETRYING))
 _NANOSECONDS = 9  # a Duration has this many digits after the point
 _LEAST = 0.001  # grpc's C-core truncates anything less to 0 and rejects that
 _MOST = 315_576_000_000  # 10,000 years, the largest Duration
-
-
-@record
-class MethodConfig(NamedTuple):
-    """A service config's settings for the calls to a method.
-
-    Attributes:
-        wait_for_ready: whether calls wait for a connection; None if the config does not say.
-        timeout: a call's maximum duration in seconds, even if the caller's timeout is longer; None for no limit.
-        retry: how calls are retried or hedged; None if the config does not say, or leaves retries to grpc's core.
-    """
-
-    wait_for_ready: bool | None = None
-    timeout: float | None = None
-    retry: CallPolicy | None = None
-
-
-_NOTHING = MethodConfig()
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceConfig:
-    """The contents of a channel's service config.
-
-    Once a call has a connection, it is an ordinary grpc call, to which grpc's core applies the config, except for
-    retries (RT-10). This class is for retries, and for calls that do not have a connection yet.
-
-    Attributes:
-        methods: the settings by path: `/service/method`, `/service/` for a whole service, or an empty path for all.
-        budget: the retry budget from `retryThrottling` (RT-9); None for no limit.
-        left_to_core: whether the config has retries that this library cannot apply, so that the core performs them.
-    """
-
-    methods: Mapping[str, MethodConfig] = field(default_factory=dict)
-    budget: RetryBudget | None = None
-    left_to_core: bool = False
-
-    def of(self, method: str) -> MethodConfig:
-        """Return the most specific entry for a method, given as `/service/method`; entries are not merged."""
-        if not self.methods:
-            return _NOTHING
-        service = method[: method.rfind("/") + 1]
-        for path in (method, service, ""):
-            if path in self.methods:
-                return self.methods[path]
-        return _NOTHING
 
 
 def read_service_config(options: Pairs, values: Mapping[str, object]) -> tuple[ServiceConfig, Pairs]:

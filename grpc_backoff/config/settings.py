@@ -15,19 +15,19 @@ from grpc_backoff.base.base_errors import OptionError, near_miss, unknown
 from grpc_backoff.config.sources import (
     AT_ONCE_SOURCE,
     PRESET_SOURCES,
-    Effective,
     ResolvedPolicy,
     Source,
     SourceValue,
     compose,
     merged,
     misplaced,
+    source_of,
 )
 from grpc_backoff.policy.budget import BUDGETING, RetryBudget
 from grpc_backoff.policy.checks import Unit
 from grpc_backoff.policy.connect import DIALLING, ConnectPolicy
 from grpc_backoff.policy.hedging import HEDGE, HEDGING, HedgingPolicy
-from grpc_backoff.policy.pooling import POOLING, PoolPolicy
+from grpc_backoff.policy.pooling import PLAIN, POOLING, PoolPolicy
 from grpc_backoff.policy.presets import CONNECT_PRESET, KIND_PRESETS, RETRY_PRESET
 from grpc_backoff.policy.retry import RETRYING, RetryPolicy
 from grpc_backoff.policy.setting import Setting, checks_of
@@ -47,6 +47,8 @@ _SYNONYMS = {"backoff_factor": "multiplier", "policy": "preset"}
 
 CONNECTING = (*DIALLING, *POOLING)
 """All settings for a connect policy and a pool policy, in both options and files."""
+
+_POOLED = tuple(checks_of(POOLING))
 
 
 def read_source(
@@ -141,7 +143,9 @@ def resolve_pool(sources: Sequence[Source], policies: Mapping[str, Source]) -> R
         OptionError: a named policy does not exist.
     """
     values = merged(_chain(sources, policies, CONNECT_PRESET))
-    return resolve_plain(PoolPolicy, {part: values[part] for part in checks_of(POOLING)})
+    parts = {part: values[part] for part in _POOLED}
+    written = {part: value.value for part, value in parts.items() if value.key}
+    return ResolvedPolicy(PoolPolicy(**written) if written else PLAIN, parts)
 
 
 def resolve_retry(sources: Sequence[Source], policies: Mapping[str, Source]) -> ResolvedPolicy[RetryPolicy]:
@@ -209,11 +213,8 @@ def resolve_hedging(source: Source) -> ResolvedPolicy[HedgingPolicy]:
         problem = f"{delay.key!r} requires 'max_attempts' as well"
         raise OptionError(delay.key, delay.written, "max_attempts to be set as well", problem=problem)
     policy = HedgingPolicy(**{part: value.value for part, value in source.items()})
-    effective = (
-        Effective(part.name, getattr(policy, part.name), str(source.get(part.name, "default")))
-        for part in fields(policy)
-    )
-    return ResolvedPolicy(policy, tuple(effective))
+    defaults = source_of("default", {part.name: getattr(policy, part.name) for part in fields(policy)})
+    return ResolvedPolicy(policy, {**defaults, **source})
 
 
 def resolve_call(
@@ -241,10 +242,7 @@ def resolve_budget(source: Source) -> ResolvedPolicy[RetryBudget] | None:
 
 def resolve_plain(kind: Callable[..., PlainT], values: Source) -> ResolvedPolicy[PlainT]:
     """Build a policy whose parts are its fields."""
-    return ResolvedPolicy(
-        kind(**{part: value.value for part, value in values.items()}),
-        tuple(Effective(part, value.value, str(value)) for part, value in values.items()),
-    )
+    return ResolvedPolicy(kind(**{part: value.value for part, value in values.items()}), values)
 
 
 def _chain(sources: Sequence[Source], policies: Mapping[str, Source], default: str) -> list[Source]:

@@ -14,17 +14,15 @@ from typing import Any, Generic, TypeVar
 from grpc_backoff.base.base_errors import OptionError, shown
 from grpc_backoff.base.record import NamedTuple, record
 from grpc_backoff.policy.connect import ConnectPolicy
-from grpc_backoff.policy.jitter import NoJitter
+from grpc_backoff.policy.exponential import Decorrelated
 from grpc_backoff.policy.parts import PARTS_OF_ANY_STRATEGY, PARTS_OF_STRATEGIES, build
 from grpc_backoff.policy.presets import AT_ONCE, PRESETS
+from grpc_backoff.policy.proportional import NoJitter
 from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.policy.strategy import Decorrelated, Steps
+from grpc_backoff.policy.strategy import Steps
 
 PolicyT = TypeVar("PolicyT", ConnectPolicy, RetryPolicy)
 ResolvedT = TypeVar("ResolvedT")
-
-ENVIRONMENT_VARIABLE = "GRPC_BACKOFF_CONFIG"
-"""The environment variable that names a channel's file if neither an argument nor an option does."""
 
 
 @record
@@ -67,13 +65,23 @@ class ResolvedPolicy(NamedTuple, Generic[ResolvedT]):
 
     Attributes:
         policy: the policy.
-        effective: its values, with their sources.
+        values: its values, by part.
         remarks: a sentence for each setting that has no effect.
     """
 
     policy: ResolvedT
-    effective: tuple[Effective, ...]
+    values: Source
     remarks: tuple[str, ...] = ()
+
+    @property
+    def effective(self) -> tuple[Effective, ...]:
+        """Its values, with their sources."""
+        return effective_of(self.values)
+
+
+def effective_of(values: Source) -> tuple[Effective, ...]:
+    """Return values with descriptions of their sources, which most programs never read."""
+    return tuple(Effective(part, value.value, str(value)) for part, value in values.items())
 
 
 def source_of(origin: str, values: Mapping[str, object]) -> Source:
@@ -103,12 +111,12 @@ def compose(kind: type[PolicyT], sources: Sequence[Source]) -> ResolvedPolicy[Po
     parts = ["backoff", *PARTS_OF_STRATEGIES[values["backoff"].value], "max_delay", "jitter", *named]
     return ResolvedPolicy(
         build(kind, {part: value.value for part, value in values.items()}),
-        tuple(Effective(part, values[part].value, str(values[part])) for part in parts if part in values),
+        {part: values[part] for part in parts if part in values},
     )
 
 
-def describe(policy: ConnectPolicy, origin: str) -> tuple[Effective, ...]:
-    """Return the effective values of a policy that was passed as one object."""
+def describe(policy: ConnectPolicy, origin: str) -> Source:
+    """Return the values of a policy that was passed as one object."""
     strategy = policy.backoff.strategy
     parts: dict[str, object] = {"backoff": strategy.name}
     parts |= zip(
@@ -116,7 +124,7 @@ def describe(policy: ConnectPolicy, origin: str) -> tuple[Effective, ...]:
     )
     parts |= {"max_delay": policy.backoff.cap, "jitter": policy.backoff.jitter}
     parts |= {part.name: getattr(policy, part.name) for part in fields(policy) if part.name != "backoff"}
-    return tuple(Effective(part, value, origin) for part, value in parts.items() if value is not None)
+    return source_of(origin, {part: value for part, value in parts.items() if value is not None})
 
 
 def misplaced(part: str, value: SourceValue, kind: str) -> OptionError:

@@ -32,12 +32,11 @@ _URL = r"(?i)(https?|grpcs?|tcp|h2c?)://(?:[^/]*@)?([^/?#@]+)"
 """Matches a URL with a scheme that is used on the web or by other tools. gRPC has no resolver for any of these."""
 _PLACE = r"(?is)(?:dns:(?://[^/]*/|/)?)?(\[[^\]]*\]|[^:/,\[\]]+)(?::(.*))?"
 """Matches a host or an address with an optional port, which gRPC resolves through DNS."""
-_OCTET = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
-_IPV4_PLACE = rf"{_OCTET}(?:\.{_OCTET}){{3}}:[1-9][0-9]{{0,4}}"
-"""Matches an IPv4 address with a port, written as the core itself writes it."""
 _OTHER_SCHEMES = {"unix", "unix-abstract", "vsock", "ipv4", "ipv6", "xds", "google-c2p", "google-c2p-experimental"}
 _NO_HOST = r"(?is)\s*|dns:(?://[^/]*/|/)?\s*(?::.*)?|(?:ipv4|ipv6|unix|unix-abstract):(?:///?)?"
 """Matches a target without a host, an address or a path."""
+_MAY_NAME_NONE = {"dns", "ipv4", "ipv6", "unix", "unix-abstract"}
+"""The schemes of such targets. Most targets have none, and need no pattern, which takes long to compile."""
 _LONGEST_PATH = 107
 """The longest path of a Unix socket, in bytes: Linux has room for one more, the NUL at its end."""
 _UNIX_HOST = "localhost"
@@ -123,7 +122,7 @@ def read_target(value: object) -> str:
 
 def refuse_nowhere(text: str) -> None:
     """Raise OptionError if a target names no host, no address and no path, so that nothing can be dialled."""
-    if re.fullmatch(_NO_HOST, text):
+    if (not text.strip() or text.partition(":")[0].lower() in _MAY_NAME_NONE) and re.fullmatch(_NO_HOST, text):
         raise OptionError("target", text, "a host name, an address or a path")
 
 
@@ -135,7 +134,7 @@ def _refuse_path(text: str) -> None:
 
 
 def _refuse_url(text: str) -> None:
-    if url := re.match(_URL, text):
+    if "://" in text and (url := re.match(_URL, text)):
         secure = ", passed to secure_channel for TLS" if url[1].lower() in {"https", "grpcs"} else ""
         meant = None if "@" in text[url.end() :] else url[2]  # otherwise it could be part of a password
         raise OptionError("target", text, f"a target without a URL scheme{secure}", meant)
@@ -151,7 +150,15 @@ def core_target(text: str) -> str:
 
     The resolver would return that address, but from another thread, and later. Every other target is unchanged.
     """
-    return f"ipv4:///{text}" if re.fullmatch(_IPV4_PLACE, text) else text
+    host, _, port = text.partition(":")
+    octets = host.split(".")
+    known = len(octets) == 4 and all(map(_is_octet, octets)) and port.isascii() and port.isdigit()  # noqa: PLR2004
+    return f"ipv4:///{text}" if known and port[0] != "0" and len(port) <= len(str(_LARGEST_PORT)) else text
+
+
+def _is_octet(text: str) -> bool:
+    """Return whether this is a number of an IPv4 address, written as the core itself writes it."""
+    return text.isascii() and text.isdigit() and len(text) <= 3 and str(min(int(text), 255)) == text  # noqa: PLR2004
 
 
 def bare_target(text: str) -> str:
@@ -176,7 +183,11 @@ def _port(text: str) -> str | None:
     """Return a target's port, "" if it has none; None if the target is not a host with an optional port."""
     if text.partition(":")[0].lower() in _OTHER_SCHEMES and ":" in text:
         return None
-    place = re.fullmatch(_PLACE, _unquote(text))
+    unquoted = _unquote(text)
+    host, _, port = unquoted.partition(":")
+    if host and host.lower() != "dns" and not any(sign in host for sign in "/,[]"):  # as by the pattern, but sooner
+        return port
+    place = re.fullmatch(_PLACE, unquoted)
     if place is None:
         return "" if _literal(text, DEFAULT_PORT, socket.AF_INET6) else None  # an address without brackets
     return place[2] or ""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import grpc
 
 from grpc_backoff.config.arguments import Listener, check_listener, remove_listener
-from grpc_backoff.config.channel_settings import ChannelSetup
+from grpc_backoff.config.channel_settings import ChannelSetup, policy_values
 from grpc_backoff.engine.environment import ListenersOfChannel
 from grpc_backoff.engine.key import key_of
 from grpc_backoff.grpcio.forks import check_core
@@ -17,6 +17,7 @@ from grpc_backoff.telemetry.log import load_slot_events
 
 if TYPE_CHECKING:
     from grpc_backoff.config.credentials import CredentialsSource
+    from grpc_backoff.config.sources import Effective
 
 _REFRESHED = "refresh_connection() was called"
 _ROTATED = "the files of its credentials have changed"
@@ -61,8 +62,7 @@ class BaseChannel:
         """The retry policies for the channel's calls, by method."""
         self.policy = setup.policy
         """The channel's connect policy."""
-        self.policy_values = setup.policy_values
-        """The connect policy's values by name, each with its source (BP-3)."""
+        self._values = setup.values
         self._key = setup.derived.get(compression) if credentials is None else None
         """The key of the channel's schedule; derived only once for all insecure channels with the same settings."""
         if self._key is None:
@@ -76,6 +76,11 @@ class BaseChannel:
 
             load_files_checks()
             load_slot_events()
+
+    @property
+    def policy_values(self) -> Mapping[str, Effective]:
+        """The connect policy's values by name, each with its source (BP-3)."""
+        return policy_values(self.target, self._values)
 
     @property
     def _is_inherited(self) -> bool:

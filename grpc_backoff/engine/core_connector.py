@@ -111,13 +111,13 @@ class SlotConnector(Informed):
     """
 
     def __init__(self) -> None:
-        """Tell nobody until the manager is known."""
+        """Report to no manager yet."""
         self.lost: Callable[[], None] = unheard
         self.redialled: Callable[..., None] = unheard
         self.closed: Callable[[], None] = unheard
 
     def forget(self) -> None:
-        """Tell nobody any more, because what hears of it is not to be kept alive (CB-10)."""
+        """Report no more, because what hears the reports is not to be kept alive (CB-10)."""
         self.lost = self.redialled = self.closed = unheard
 
 

@@ -20,10 +20,8 @@ from grpc_backoff.decide.calls.budget import RetryTokens, tokens_of
 from grpc_backoff.decide.calls.call_machine import ChannelClosing
 from grpc_backoff.decide.connections.core_texts import says_calm
 from grpc_backoff.engine.pending import AnyCall, PendingCalls
-from grpc_backoff.grpcio.call_counter import CallCounter
 from grpc_backoff.grpcio.private import has_plugin
 from grpc_backoff.policy.backoff import Random
-from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.telemetry.log import logs_repeats
 from grpc_backoff.telemetry.trace import OPENTELEMETRY
 
@@ -31,8 +29,10 @@ if TYPE_CHECKING:
     from grpc_backoff.decide.calls.events import CallEvent
     from grpc_backoff.decide.calls.resets import Calm
     from grpc_backoff.engine.losers import Losers
+    from grpc_backoff.grpcio.call_counter import CallCounter
     from grpc_backoff.grpcio.call_errors import NoConnectionError
     from grpc_backoff.grpcio.private import Status
+    from grpc_backoff.policy.retry import RetryPolicy
 
 
 class ListenersOfChannel(Protocol):
@@ -95,7 +95,11 @@ class CallEnvironment:
         self.closing = False
         self.losing: set[Losers] = set()
         self._calm_key = setup.target if setup.clock is None else None
-        self._counter = CallCounter(setup.target) if has_plugin() else None
+        self._counter: CallCounter | None = None
+        if has_plugin():
+            from grpc_backoff.grpcio.call_counter import CallCounter  # noqa: PLC0415 - few programs have a plugin
+
+            self._counter = CallCounter(setup.target)
         self._between: dict[Any, None] = {}  # calls of one API
 
     @property

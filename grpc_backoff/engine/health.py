@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from grpc_backoff.base import stepping
 from grpc_backoff.base.stepping import Stepper
 from grpc_backoff.decide.connections import health_machine as m
-from grpc_backoff.engine.liveness import Keeper
 from grpc_backoff.policy.backoff import Random
 
 if TYPE_CHECKING:
     from grpc_backoff.engine.gate import GatedConnection
+    from grpc_backoff.engine.liveness import Keeper
 
 
 class HealthWatch(Stepper[m.WatchInput, m.WatchEffect]):

@@ -6,7 +6,6 @@ the question is put, is up to the connection's gate (`gate.py`) in each API.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -16,19 +15,11 @@ from grpc_backoff.connection.clock import TimerHandle
 from grpc_backoff.decide.connections import liveness_machine as m
 from grpc_backoff.decide.connections.core_texts import shows_life
 from grpc_backoff.decide.connections.pool_machine import Condemned, PoolInput
-from grpc_backoff.engine.core_connector import Reporting
 from grpc_backoff.engine.gate import LivenessReply
-from grpc_backoff.policy.pooling import PoolPolicy
 
 if TYPE_CHECKING:
     from grpc_backoff.decide.connections.slot_events import SlotEvent
     from grpc_backoff.engine.gate import GatedConnection
-
-_LOG = logging.getLogger("grpc_backoff.sharing.liveness")
-_PROXY = (
-    "%s: the answer to a liveness call came through a proxy (header %s). If the proxy spreads calls over several "
-    "servers, or answers for them, quiet_after says nothing about the server of a running call."
-)
 
 
 class Keeper(Protocol):
@@ -102,6 +93,18 @@ class ConnectionWatch(Stepper[m.LivenessInput, m.LivenessEffect]):
         else:
             self.feed(m.Left())
 
+    def call_waits(self) -> None:
+        """Ask the peer, if a call has to wait for its answer."""
+        self.feed(m.CallWaits())
+
+    def hear(self, why: str, *, woke: bool) -> None:
+        """Handle news (LV-4)."""
+        self.feed(m.News(why, woke))
+
+    def left(self) -> None:
+        """Watch the connection no longer."""
+        self.feed(m.Left())
+
     def unanswered(self, began: float, heard: float) -> None:
         """Handle a call that this side has ended; the times are when it began, and when anything last arrived."""
         self.feed(m.Unanswered(began, heard))
@@ -151,62 +154,3 @@ class ConnectionWatch(Stepper[m.LivenessInput, m.LivenessEffect]):
                 keeper.hold(self.connection, shut=False)
             case m.Condemn(why):
                 keeper.feed(Condemned(self._number, why))
-
-
-class LivenessWatches:
-    """The watches over a pool's connections, at most one for each slot.
-
-    Attributes:
-        watched: the watches, by the number of the slot.
-        doubted: the endpoints whose peer was asked whether it is alive and has not answered since (LV-3).
-    """
-
-    def __init__(self, policy: PoolPolicy, target: str) -> None:
-        self.watched: dict[int, ConnectionWatch] = {}
-        self.doubted: set[str] = set()
-        self._machine = m.LivenessMachine(policy.quiet_after, policy.answer_within)
-        self._target = target
-        self._warned = False
-
-    def watch(
-        self, keeper: Keeper, number: int, endpoint: str, connection: GatedConnection | None
-    ) -> ConnectionWatch | None:
-        """Return the watch over a slot's connection, which may be new; None if the slot has none."""
-        watch = self.watched.get(number)
-        if connection is None or (watch is not None and watch.connection is connection):
-            return watch
-        self.drop(number)
-        machine, doubted = self._machine, self.doubted
-        made = ConnectionWatch(keeper, number, endpoint, connection, machine, doubted, self._warn_of_proxy)
-        self.watched[number] = made
-        if self._machine.quiet_after and isinstance(connection, Reporting):
-            connection.unanswered = made.unanswered
-        return made
-
-    def _warn_of_proxy(self, header: str) -> None:
-        if self._machine.quiet_after and not self._warned:
-            self._warned = True
-            _LOG.warning(_PROXY, self._target, header)
-
-    def drop(self, number: int) -> None:
-        """Watch a slot's connection no longer; harmless if it is not watched."""
-        watch = self.watched.pop(number, None)
-        if watch is not None:
-            watch.feed(m.Left())
-            if isinstance(watch.connection, Reporting):  # otherwise, the two would keep each other alive (CB-10)
-                watch.connection.unanswered = _ignore
-
-    def call_waits(self, connection: object = None) -> None:
-        """Ask the peer of a connection that a call has picked, but may not use yet; by default, ask all such peers."""
-        for watch in tuple(self.watched.values()):
-            if connection is None or watch.connection is connection:
-                watch.feed(m.CallWaits())
-
-    def state(self, number: int) -> m.LivenessState:
-        """Return what is known about the peer of a slot's connection. Any thread may call this."""
-        watch = self.watched.get(number)
-        return m.LivenessState() if watch is None else watch.state
-
-
-def _ignore(_began: float, _heard: float) -> None:
-    pass

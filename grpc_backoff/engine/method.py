@@ -7,7 +7,6 @@ and grpc itself gets the call, on a channel that never connects; the caller then
 
 from __future__ import annotations
 
-import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
@@ -19,17 +18,18 @@ from grpc_backoff.base.record import NamedTuple, record
 from grpc_backoff.decide.calls.call_machine import CallMachine, Metadata
 from grpc_backoff.decide.calls.server_hint import load_hints
 from grpc_backoff.engine.call import CallRules
-from grpc_backoff.policy.hedging import CallPolicy, HedgingPolicy, Repeats
 from grpc_backoff.telemetry.log import load_slot_events
 
 if TYPE_CHECKING:
-    from grpc_backoff.config.methods import CallPolicies
+    from typing_extensions import TypeIs
+
+    from grpc_backoff.config.call_policies import CallPolicies
     from grpc_backoff.grpcio.shapes import GivenMetadata
+    from grpc_backoff.policy.hedging import CallPolicy, HedgingPolicy, Repeats
 
 
-# The characters that the core accepts in metadata. The values of keys that end with `-bin` may have any bytes.
-_legal_key = re.compile(r"[0-9a-z_.-]+").fullmatch
-_legal_value = re.compile(r"[ -~]*").fullmatch
+_IN_KEYS = "0123456789abcdefghijklmnopqrstuvwxyz_.-"
+"""The characters that the core accepts in keys of metadata."""
 _COMPRESSIONS = tuple(grpc.Compression)
 
 
@@ -68,13 +68,21 @@ class _Machines(dict[tuple[bool, bool, bool, bool], CallRules]):
         (target, method, policy), (applies, *flags) = self._of, kind
         policy = policy if applies else None
         machine: CallRules
-        if isinstance(policy, HedgingPolicy):
+        if _is_hedging(policy):
             from grpc_backoff.decide.calls.hedging_machine import HedgingMachine  # noqa: PLC0415 - few calls are hedged
 
             machine = self[kind] = HedgingMachine(CallMachine(target, method, None, *flags[:2]), policy)
         else:
             machine = self[kind] = CallMachine(target, method, policy, *flags)
         return machine
+
+
+def _is_hedging(policy: CallPolicy | None) -> TypeIs[HedgingPolicy]:
+    if policy is None:
+        return False
+    from grpc_backoff.policy.hedging import HedgingPolicy  # noqa: PLC0415 - few calls have a policy
+
+    return isinstance(policy, HedgingPolicy)
 
 
 def load_retries() -> None:
@@ -119,8 +127,8 @@ class Method:
         self._channel = channel
         self._method = method
         self._signature = (request_serializer, response_deserializer, registered)
-        self._hedged = isinstance(policy, HedgingPolicy)
-        if isinstance(policy, HedgingPolicy) and not self.takes_one_request:
+        self._hedged = _is_hedging(policy)
+        if _is_hedging(policy) and not self.takes_one_request:
             channel.call_policies.warn_of_stream(method, policy)
             self._hedged, policy = False, None
         if policy is not None:
@@ -137,7 +145,7 @@ class Method:
         Raises:
             OptionError: calls with a stream of requests are to be hedged.
         """
-        if isinstance(policy, HedgingPolicy) and not self.takes_one_request:
+        if _is_hedging(policy) and not self.takes_one_request:
             raise OptionError("retry", policy, "a retry policy, because calls with a stream of requests are not hedged")
         return type(self)(self._channel, self._method, *self._signature, policy=policy, call_id=call_id)
 
@@ -234,10 +242,13 @@ def _is_legal(pair: Iterable[object]) -> bool:
     """Return whether grpc accepts this as a pair of metadata."""
     try:
         key, value = pair
-        if not _legal_key(key := _text(key)):
+        if not (key := _text(key)) or key.strip(_IN_KEYS):
             return False
-        return isinstance(value, bytes) if key.endswith("-bin") else _legal_value(_text(value)) is not None
-    except (TypeError, ValueError):  # not a pair, or not text
+        if key.endswith("-bin"):
+            return isinstance(value, bytes)
+        value = _text(value)
+        return bool(value.isascii() and value.isprintable())
+    except (AttributeError, TypeError, ValueError):  # not a pair, or not text
         return False
 
 

@@ -18,8 +18,7 @@ from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.base.process import after_fork, notice_fork
 from grpc_backoff.config.target import parse_target
 from grpc_backoff.connection.clock import TimerHandle
-from grpc_backoff.decide.connections.liveness_machine import LATE, WOKE
-from grpc_backoff.telemetry.log import load_slot_events
+from grpc_backoff.engine.watches import load_liveness
 
 if TYPE_CHECKING:
     from grpc_backoff.engine.network import NetworkWatcher
@@ -101,7 +100,9 @@ class Sleeper:
         self._timer = None
         if self.pools:
             self._arm()
-        load_slot_events()  # here, where it delays no start: what follows from sleep is reported with them
+        load_liveness()  # here, where it delays no start: what follows from sleep needs it
+        from grpc_backoff.decide.connections.liveness_machine import LATE, WOKE  # noqa: PLC0415 - it is loaded now
+
         if late > LATE:
             for pool in tuple(self.pools):
                 pool.hear_news(WOKE, woke=True)

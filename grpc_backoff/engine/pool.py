@@ -13,7 +13,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Container, Hashable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from grpc_backoff.base import stepping
 from grpc_backoff.base.record import NamedTuple, record
@@ -33,20 +33,21 @@ from grpc_backoff.decide.connections.events import (
     SlotStatus,
     State,
 )
-from grpc_backoff.decide.connections.liveness_machine import News
 from grpc_backoff.decide.connections.pick import elsewhere, pick
 from grpc_backoff.engine.core_connector import BaseConnector, Keepalive, SlotConnector
 from grpc_backoff.engine.gate import GatedConnection
 from grpc_backoff.engine.home import Home
-from grpc_backoff.engine.liveness import ConnectionWatch, LivenessWatches
 from grpc_backoff.engine.manager import CallQueue, ConnectionManager
 from grpc_backoff.engine.news import NEWS, Sleeper, Ticking, spot_of
 from grpc_backoff.engine.registry import Membership
-from grpc_backoff.engine.resolver import Addresses
 from grpc_backoff.engine.room import Room
 from grpc_backoff.engine.setup import PoolSetup
-from grpc_backoff.engine.watches import HealthWatches
+from grpc_backoff.engine.watches import HealthWatches, LivenessWatches
 from grpc_backoff.policy.connect import Reconnect
+
+if TYPE_CHECKING:
+    from grpc_backoff.engine.liveness import ConnectionWatch
+    from grpc_backoff.engine.resolver import Addresses
 
 ConnectionT = TypeVar("ConnectionT", bound=GatedConnection)
 
@@ -272,7 +273,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ConnectionT]):
             for slot in tuple(self._slots.values()):
                 watch = self._watch_over(slot.pool_slot.number)
                 if watch is not None:
-                    watch.feed(News(why, woke))
+                    watch.hear(why, woke=woke)
 
     def reset(self) -> None:
         """Reset the backoff of every slot (CB-9, PO-4). May be called from any thread, in any state."""
@@ -337,7 +338,7 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ConnectionT]):
             parts = self._slots.get(slot.number)
             if parts is not None:
                 status, connection = parts.manager.status(), parts.manager.connection or parts.manager.draining
-                asked = self.liveness.state(slot.number)
+                suspected, answered = self.liveness.asked(slot.number)
                 rows.append(
                     SlotStatus(
                         endpoint=slot.endpoint,
@@ -346,8 +347,8 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ConnectionT]):
                         calls=0 if connection is None else connection.core_channel.running,
                         since=slot.since,
                         last_error=status.last_error or self.healths.failure(slot.number),
-                        suspected=asked.why,
-                        answered=asked.answered,
+                        suspected=suspected,
+                        answered=answered,
                         spreads=parts.connector is not None and parts.connector.spreads,
                     )
                 )

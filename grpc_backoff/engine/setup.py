@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from grpc_backoff.connection.clock import Clock
 from grpc_backoff.decide.connections.events import ChannelKey
 from grpc_backoff.decide.connections.pool_machine import PoolMachine
-from grpc_backoff.engine.resolver import Tell, resolve
+from grpc_backoff.engine.watches import load_liveness
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.pooling import PoolPolicy
@@ -16,6 +16,7 @@ from grpc_backoff.telemetry.log import load_slot_events
 
 if TYPE_CHECKING:
     from grpc_backoff.config.places import Place
+    from grpc_backoff.engine.resolver import Tell
 
 Options = Sequence[tuple[str | bytes, object]]
 
@@ -62,14 +63,17 @@ class PoolSetup:
         self.options = options
         self.key = key
         place: Place | None = None
-        if pool.round_robin or pool.max_connections > 1 or pool.resolve_every or pool.quiet_after or pool.watch_network:
+        if pool.round_robin or pool.max_connections > 1 or pool.resolve_every:
             load_slot_events()
+        if pool.quiet_after or pool.watch_network:
+            load_liveness()
         if pool.watch_network:
-            import grpc_backoff.engine.network  # noqa: F401, PLC0415 - as long as there are free files
+            from grpc_backoff.engine import network  # noqa: F401, PLC0415 - as long as there are free files
         if pool.health_service is not None:
             _load_health()
         if pool.round_robin or pool.resolve_every or pool.health_service is not None:
             from grpc_backoff.config.places import read_place  # noqa: PLC0415 - few channels need it
+            from grpc_backoff.engine import resolver  # noqa: F401, PLC0415
 
             place = read_place(target, pool, options)
             "".encode("idna")  # so that `getaddrinfo` does not import the codec when it is asked
@@ -101,4 +105,6 @@ class PoolSetup:
     def resolve(self, tell: Tell) -> None:
         """Resolve the target's name, if it has one."""
         if self.place is not None and self.place.name is not None:
+            from grpc_backoff.engine.resolver import resolve  # noqa: PLC0415 - as above
+
             resolve(*self.place.name, tell)

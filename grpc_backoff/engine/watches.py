@@ -1,23 +1,103 @@
-"""The watches over the health of a pool's servers, for both APIs (RO-1).
+"""The watches over a pool's connections and over the health of its servers, for both APIs (LV-1 to LV-3, RO-1).
 
-They stand apart from the watch over one connection (`health.py`), because few channels need that and its machine.
+They stand apart from the watch over one connection (`liveness.py`, `health.py`), because few channels need that and its
+machine.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from grpc_backoff.decide.connections.events import Failure, Stage
 from grpc_backoff.decide.connections.pool_machine import HealthChanged
-from grpc_backoff.engine.liveness import Keeper
+from grpc_backoff.engine.core_connector import Reporting
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.connect import ConnectPolicy
+from grpc_backoff.policy.pooling import PoolPolicy
+from grpc_backoff.telemetry.log import load_slot_events
 
 if TYPE_CHECKING:
     from grpc_backoff.engine.gate import GatedConnection
     from grpc_backoff.engine.health import HealthWatch
+    from grpc_backoff.engine.liveness import ConnectionWatch, Keeper
+
+_LOG = logging.getLogger("grpc_backoff.sharing.liveness")
+_PROXY = (
+    "%s: the answer to a liveness call came through a proxy (header %s). If the proxy spreads calls over several "
+    "servers, or answers for them, quiet_after says nothing about the server of a running call."
+)
+
+
+def load_liveness() -> None:
+    """Import what the watches over connections need, and the events that they emit, before there are any (CH-12)."""
+    from grpc_backoff.engine import liveness  # noqa: F401, PLC0415 - few channels watch their connections
+
+    load_slot_events()
+
+
+class LivenessWatches:
+    """The watches over a pool's connections, at most one for each slot.
+
+    Attributes:
+        watched: the watches, by the number of the slot.
+        doubted: the endpoints whose peer was asked whether it is alive and has not answered since (LV-3).
+    """
+
+    def __init__(self, policy: PoolPolicy, target: str) -> None:
+        self.watched: dict[int, ConnectionWatch] = {}
+        self.doubted: set[str] = set()
+        self._policy = policy
+        self._target = target
+        self._warned = False
+
+    def watch(
+        self, keeper: Keeper, number: int, endpoint: str, connection: GatedConnection | None
+    ) -> ConnectionWatch | None:
+        """Return the watch over a slot's connection, which may be new; None if the slot has none."""
+        watch = self.watched.get(number)
+        if connection is None or (watch is not None and watch.connection is connection):
+            return watch
+        self.drop(number)
+        from grpc_backoff.decide.connections.liveness_machine import LivenessMachine  # noqa: PLC0415 - few are watched
+        from grpc_backoff.engine.liveness import ConnectionWatch  # noqa: PLC0415
+
+        machine = LivenessMachine(self._policy.quiet_after, self._policy.answer_within)
+        made = ConnectionWatch(keeper, number, endpoint, connection, machine, self.doubted, self._warn_of_proxy)
+        self.watched[number] = made
+        if self._policy.quiet_after and isinstance(connection, Reporting):
+            connection.unanswered = made.unanswered
+        return made
+
+    def _warn_of_proxy(self, header: str) -> None:
+        if self._policy.quiet_after and not self._warned:
+            self._warned = True
+            _LOG.warning(_PROXY, self._target, header)
+
+    def drop(self, number: int) -> None:
+        """Watch a slot's connection no longer; harmless if it is not watched."""
+        watch = self.watched.pop(number, None)
+        if watch is not None:
+            watch.left()
+            if isinstance(watch.connection, Reporting):  # otherwise, the two would keep each other alive (CB-10)
+                watch.connection.unanswered = _ignore
+
+    def call_waits(self, connection: object = None) -> None:
+        """Ask the peer of a connection that a call has picked, but may not use yet; by default, ask all such peers."""
+        for watch in tuple(self.watched.values()):
+            if connection is None or watch.connection is connection:
+                watch.call_waits()
+
+    def asked(self, number: int) -> tuple[str, bool | None]:
+        """Return why the peer of a slot's connection was last asked, and what came of it. Any thread may call this."""
+        watch = self.watched.get(number)
+        return ("", None) if watch is None else (watch.state.why, watch.state.answered)
+
+
+def _ignore(_began: float, _heard: float) -> None:
+    pass
 
 
 class HealthWatches:

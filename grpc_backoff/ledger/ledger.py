@@ -21,7 +21,6 @@ import grpc.aio
 from grpc_backoff.aio.channel import Channel
 from grpc_backoff.base.base_errors import OptionError, PolicyWarning
 from grpc_backoff.config.file import Config, read_config, resolve_ledger
-from grpc_backoff.config.sources import ENVIRONMENT_VARIABLE
 from grpc_backoff.decide.calls.decision import FailedAttempt
 from grpc_backoff.decide.calls.events import WaitSource
 from grpc_backoff.decide.calls.server_hint import ServerHint, read_hint
@@ -60,6 +59,7 @@ from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.ledger_settings import LedgerSettings
 from grpc_backoff.policy.presets import PRESETS
 from grpc_backoff.policy.retry import Retry
+from grpc_backoff.policy.setting import ENVIRONMENT_VARIABLE
 
 _CHANCE = random.SystemRandom()
 _CONNINFO = re.compile(r"\b(host|hostaddr|port|dbname|user|password|passfile|service|sslmode)\s*=")

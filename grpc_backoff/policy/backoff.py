@@ -15,8 +15,8 @@ from typing import Protocol, SupportsIndex
 from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.base.record import dataclass
 from grpc_backoff.policy import checks
-from grpc_backoff.policy.jitter import Jitter, NoJitter, Window
-from grpc_backoff.policy.strategy import Decorrelated, Strategy
+from grpc_backoff.policy.exponential import Decorrelated, Strategy
+from grpc_backoff.policy.proportional import Jitter, NoJitter, Window
 
 _KEPT = 256
 _LARGEST = 1e300  # seconds; even with jitter, a float can hold the result

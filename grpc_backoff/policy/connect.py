@@ -9,9 +9,9 @@ from grpc_backoff.base.record import dataclass
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.backoff import BackoffPolicy, Random, check_number
 from grpc_backoff.policy.checks import Unit
-from grpc_backoff.policy.jitter import Window, parse_jitter
-from grpc_backoff.policy.setting import Setting, checks_of, own
-from grpc_backoff.policy.strategy import Decorrelated
+from grpc_backoff.policy.exponential import Decorrelated, Exponential
+from grpc_backoff.policy.proportional import Jitter, Proportional, Window
+from grpc_backoff.policy.setting import Setting, checks_of, defaults_of, own
 
 
 class Reconnect(enum.Enum):
@@ -27,6 +27,12 @@ def _reconnect(key: str, value: object, _unit: Unit) -> Reconnect:
     return Reconnect(checks.choice(key, value, [when.value for when in Reconnect]))
 
 
+def _jitter(key: str, value: object, unit: Unit) -> Jitter:
+    from grpc_backoff.policy.jitter import parse_jitter  # noqa: PLC0415 - most channels have the default
+
+    return parse_jitter(key, value, unit)
+
+
 _MS = Unit.MILLISECONDS
 
 DIALLING = (
@@ -37,7 +43,7 @@ DIALLING = (
     Setting("min_connect_timeout", checks.duration, 20.0, "grpc.min_reconnect_backoff_ms", _MS),
     Setting("idle_timeout", checks.idle_timeout, 1800.0, "grpc.client_idle_timeout_ms", _MS),
     own("multiplier", checks.growth),
-    own("jitter", parse_jitter),
+    own("jitter", _jitter),
     own("jitter_first", checks.flag, default=False),
     own("stable_after", checks.pause, 0.0),
     own("reconnect", _reconnect, Reconnect.LAZY),
@@ -122,3 +128,11 @@ class ConnectPolicy:
     def limit(self, gap: float) -> float:
         """Return the time limit, in seconds, of an attempt that is followed by this gap (CB-3)."""
         return max(gap, self.min_connect_timeout)
+
+
+GRPC_GROWTH = Exponential(1.0, 1.6)
+GRPC = BackoffPolicy(GRPC_GROWTH, 120.0, Proportional(0.2))
+"""gRPC's connection backoff, made of INITIAL_BACKOFF, MULTIPLIER, MAX_BACKOFF and JITTER."""
+
+CONNECT = ConnectPolicy(backoff=GRPC, **defaults_of(DIALLING))
+"""The connect policy for a channel with no settings of its own: the preset `grpc`."""

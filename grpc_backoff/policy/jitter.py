@@ -9,103 +9,19 @@ above the cap, and the clients are synchronized again. Each jitter here follows 
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable
-from dataclasses import fields
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from grpc_backoff.base.base_errors import OptionError
-from grpc_backoff.base.record import NamedTuple, dataclass
+from grpc_backoff.base.record import dataclass
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.checks import Unit
-
-
-class Window(NamedTuple):
-    """A uniform draw from `low` to `low + width` seconds, cut off at `limit`."""
-
-    low: float
-    width: float
-    limit: float
-
-    def at(self, fraction: float) -> float:
-        """Return the wait, in seconds, at this fraction of the window: 0 is the shortest wait, 1 the longest."""
-        wait = self.low + self.width * fraction
-        return wait if wait < self.limit else self.limit  # noqa: FURB136 - calling min() would double the cost
-
-    @property
-    def mean(self) -> float:
-        """The mean of the waits, in seconds; those that the limit cuts off all count as the limit."""
-        room = self.limit - self.low
-        if room >= self.width:
-            return self.low + self.width / 2
-        return self.low + room * (1 - room / self.width / 2)
-
-
-class Jitter(Protocol):
-    """A way to spread waits; `name` is what files and policy strings call it."""
-
-    name: ClassVar[str]
-
-    def window(self, value: float, cap: float) -> Window:
-        """Return the window for a wait, in seconds; `value` is finite and not yet capped."""
-        ...
+from grpc_backoff.policy.proportional import THEN_CAP, Jitter, NoJitter, Proportional, Window, Written
 
 
 @dataclass(frozen=True, slots=True)
-class _Written:
-    """Formats a jitter in the syntax that `parse_jitter` accepts, such as `scaled(0.5, 1.5)`."""
-
-    name: ClassVar[str]
-
-    def __str__(self) -> str:
-        values = [getattr(self, part.name) for part in fields(self)]
-        words = [
-            _THEN_CAP if value is True else str(value).removesuffix(".0") for value in values if value is not False
-        ]
-        return f"{self.name}({', '.join(words)})" if words else self.name
-
-
-_THEN_CAP = "then_cap"
-
-
-class NoJitter(_Written):
-    """No jitter: the wait is the capped value itself."""
-
-    __slots__ = ()
-    name: ClassVar[str] = "none"
-    form: ClassVar[str] = "none"
-
-    def window(self, value: float, cap: float) -> Window:
-        """Return a window of no width at the capped value; `value` and `cap` are in seconds."""
-        return Window(min(value, cap), 0.0, cap)
-
-
-@dataclass(frozen=True, slots=True)
-class Proportional(_Written):
-    """Adds or subtracts up to `fraction` of the capped value.
-
-    The result may exceed the cap, as in gRPC's connection backoff (CB-5), unless `then_cap` is set.
-    """
-
-    name: ClassVar[str] = "proportional"
-    form: ClassVar[str] = "proportional(PART[, then_cap])"
-    fraction: float
-    then_cap: bool = False
-
-    def __post_init__(self) -> None:
-        """Check that the fraction is in [0, 1); OptionError if it is not."""
-        checks.hold(self, {"then_cap": checks.flag, "fraction": checks.fraction})
-
-    def window(self, value: float, cap: float) -> Window:
-        """Return a window around the capped value, in seconds."""
-        value = min(value, cap)
-        spread = self.fraction * value
-        return Window(value - spread, 2 * spread, cap if self.then_cap else math.inf)
-
-
-@dataclass(frozen=True, slots=True)
-class Scaled(_Written):
+class Scaled(Written):
     """Multiplies the value by a random number from `low` to `high`, then caps it."""
 
     name: ClassVar[str] = "scaled"
@@ -126,7 +42,7 @@ class Scaled(_Written):
 
 
 @dataclass(frozen=True, slots=True)
-class Additive(_Written):
+class Additive(Written):
     """Adds up to `fraction` of the value, then caps the result."""
 
     name: ClassVar[str] = "additive"
@@ -142,7 +58,7 @@ class Additive(_Written):
         return Window(value, value * self.fraction, cap) if value < cap else Window(cap, 0.0, cap)
 
 
-class Full(_Written):
+class Full(Written):
     """A random wait from 0 to the capped value."""
 
     __slots__ = ()
@@ -154,7 +70,7 @@ class Full(_Written):
         return Window(0.0, min(value, cap), cap)
 
 
-class Equal(_Written):
+class Equal(Written):
     """Half of the capped value, plus a random part of the other half."""
 
     __slots__ = ()
@@ -213,7 +129,7 @@ _IN_FORMS = {"fraction": "PART", "low": "LOW", "high": "HIGH"}
 
 
 def _argument(text: str) -> object:
-    if text == _THEN_CAP:
+    if text == THEN_CAP:
         return True
     try:
         return float(text)

@@ -1,13 +1,13 @@
-"""How many connections a channel has, and how it looks after them, as one frozen value."""
+"""How many connections a channel has, and how it looks after them, as one value."""
 
 from __future__ import annotations
 
 import math
 
-from grpc_backoff.base.record import dataclass
+from grpc_backoff.base.record import NamedTuple, record
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.checks import Unit
-from grpc_backoff.policy.setting import Setting, checks_of, own
+from grpc_backoff.policy.setting import Setting, own
 
 _RESOLVE_INTERVAL = "grpc.dns_min_time_between_resolutions_ms"
 
@@ -32,12 +32,13 @@ POOLING = (
 )
 """All settings for a pool policy, in both options and files. The other fields are up to grpc's options (PO-6, RO-1)."""
 
-_CHECKS = {**checks_of(POOLING), "round_robin": checks.flag}
 
+@record
+class PoolPolicy(NamedTuple):
+    """Which connections a channel has (PO-5 to PO-8), and when it asks if a peer is alive. Times are in seconds.
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolPolicy:
-    """Which connections a channel has (PO-5 to PO-8), and when it asks if a peer is alive. Times are in seconds."""
+    Programs set its values by options and files, which are checked there.
+    """
 
     max_connections: int = 1
     """The largest number of connections for each endpoint, from 1 to 1,000."""
@@ -58,6 +59,6 @@ class PoolPolicy:
     watch_network: bool = False
     """Whether a change of the machine's network is news for the channel (LV-4)."""
 
-    def __post_init__(self) -> None:
-        """Apply the same checks as to channel options and files; OptionError if a value is invalid."""
-        checks.hold(self, _CHECKS)
+
+PLAIN = PoolPolicy()
+"""The pool policy for a channel with no settings of its own."""

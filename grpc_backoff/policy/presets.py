@@ -1,20 +1,20 @@
 """The presets, which are named policies. Defaults that all of them share are in the settings of `policy`.
 
 `PRESETS` holds the parts of each preset, so that files, options and policy strings can start from a preset and change
-some of its parts. `CONNECT`, `GRPC` and `RETRY` are complete policies.
+some of its parts. `CONNECT`, `GRPC` and `RETRY` are complete policies. The former two are defined where no table of
+presets has to be read for them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from types import MappingProxyType
 
-from grpc_backoff.policy.backoff import BackoffPolicy
-from grpc_backoff.policy.connect import DIALLING, ConnectPolicy
-from grpc_backoff.policy.jitter import Additive, Equal, NoJitter, Proportional, Scaled
+from grpc_backoff.policy.connect import CONNECT, DIALLING, GRPC, GRPC_GROWTH
+from grpc_backoff.policy.jitter import Additive, Equal, Scaled
 from grpc_backoff.policy.parts import build
-from grpc_backoff.policy.pooling import PoolPolicy
+from grpc_backoff.policy.pooling import PLAIN
+from grpc_backoff.policy.proportional import NoJitter, Proportional
 from grpc_backoff.policy.retry import RETRYING, RetryPolicy
 from grpc_backoff.policy.setting import defaults_of
 
@@ -27,7 +27,6 @@ __all__ = [
     "LEDGER",
     "NATIVE_JITTER",
     "PRESETS",
-    "REPLAY_LIMIT",
     "RETRY",
     "RETRY_PRESET",
 ]
@@ -48,10 +47,10 @@ UNAUTHENTICATED (RT-4)."""
 _TABLE: Mapping[str, Mapping[str, object]] = {
     "grpc": {
         "backoff": "exponential",
-        "delay": 1.0,
-        "multiplier": 1.6,
-        "max_delay": 120.0,
-        "jitter": Proportional(0.2),
+        "delay": GRPC_GROWTH.base,
+        "multiplier": GRPC_GROWTH.multiplier,
+        "max_delay": GRPC.cap,
+        "jitter": GRPC.jitter,
     },
     "contention": {
         "backoff": "exponential",
@@ -91,7 +90,7 @@ _TABLE: Mapping[str, Mapping[str, object]] = {
     "exponential": {"backoff": "exponential", **_ASKED_FOR},
 }
 
-_COMMON = {**defaults_of(DIALLING), **asdict(PoolPolicy()), **defaults_of(RETRYING)}
+_COMMON = {**defaults_of(DIALLING), **PLAIN._asdict(), **defaults_of(RETRYING)}
 """The parts that are the same in every preset unless it says otherwise."""
 
 PRESETS: Mapping[str, Mapping[str, object]] = MappingProxyType(
@@ -131,17 +130,8 @@ LEDGER: Mapping[str, object] = MappingProxyType(
 )
 """The default limits and times for a ledger, by the field names of `LedgerSettings` (LG-14)."""
 
-REPLAY_LIMIT = 256 * 1024
-"""How many bytes of a stream's requests are buffered for replay, as in grpcio's core (RT-8)."""
-
 NATIVE_JITTER = Proportional(0.2)
 """The jitter that gRPC's own cores apply to retries (gRFC A6); no service config can change it."""
-
-CONNECT: ConnectPolicy = build(ConnectPolicy, PRESETS[CONNECT_PRESET])
-"""The connect policy for a channel with no settings of its own."""
-
-GRPC: BackoffPolicy = CONNECT.backoff
-"""gRPC's connection backoff, made of INITIAL_BACKOFF, MULTIPLIER, MAX_BACKOFF and JITTER."""
 
 RETRY: Mapping[str, RetryPolicy] = MappingProxyType(
     {name: build(RetryPolicy, parts) for name, parts in PRESETS.items() if {"delay", "steps"} & set(parts)}

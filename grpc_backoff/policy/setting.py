@@ -7,12 +7,19 @@ The rows are in `DIALLING`, `POOLING`, `RETRYING`, `HEDGING`, `BUDGETING` and `K
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from grpc_backoff.base.record import NamedTuple, record
 from grpc_backoff.policy.checks import Check, Unit
 
 PREFIX = "grpc_backoff."
 """The prefix of this library's own channel options."""
+
+CONFIG = PREFIX + "config"
+"""The channel option that names a file."""
+
+ENVIRONMENT_VARIABLE = "GRPC_BACKOFF_CONFIG"
+"""The environment variable that names a channel's file if neither an argument nor an option does."""
 
 
 @record
@@ -47,6 +54,6 @@ def checks_of(table: Iterable[Setting], *but: str) -> dict[str, Check]:
     return {part: check for part, check in checks.items() if part not in but}
 
 
-def defaults_of(table: Iterable[Setting]) -> dict[str, object]:
+def defaults_of(table: Iterable[Setting]) -> dict[str, Any]:
     """Return the default for each part that has one."""
     return {setting.part or setting.name: setting.default for setting in table if setting.default is not ...}

@@ -17,11 +17,11 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from grpc_backoff.base.base_errors import OptionError
-from grpc_backoff.config.hooks import RetryHooks, renewed_metadata
 from grpc_backoff.decide.calls.call_machine import Hook, Metadata
 
 if TYPE_CHECKING:
     from grpc_backoff.config.failed_call import FailedCall
+    from grpc_backoff.config.hooks import RetryHooks
 
 _LOG = logging.getLogger(__name__)
 
@@ -38,13 +38,13 @@ def _nothing(_answer: object) -> None:
 class Hooks:
     """One channel's hooks."""
 
-    def __init__(self, hooks: RetryHooks, target: str, now: Callable[[], float]) -> None:
+    def __init__(self, hooks: RetryHooks | None, target: str, now: Callable[[], float]) -> None:
         """Start with no hook running.
 
         Raises:
             OptionError: a hook is a coroutine function, which would never be awaited.
         """
-        for part in fields(hooks):
+        for part in () if hooks is None else fields(hooks):
             hook = getattr(hooks, part.name)
             if hook is not None and inspect.iscoroutinefunction(hook):
                 raise OptionError(f"RetryHooks.{part.name}", hook, "a function, not a coroutine function")
@@ -63,7 +63,8 @@ class Hooks:
         For calls that the hook itself makes, in any style, this is False: the hook may wait for them.
         """
         within = _RENEWAL.get() if context is None else context.get(_RENEWAL)
-        return self._hooks.refresh_credentials is not None and (within is None or within is not self._renewal)
+        can = self._hooks is not None and self._hooks.refresh_credentials is not None
+        return can and (within is None or within is not self._renewal)
 
     def ask(self, hook: Hook, failed: FailedCall, began: float, context: Context) -> Metadata | None:
         """Run a hook in this thread and return the renewed metadata; None if it renewed nothing or raised.
@@ -112,7 +113,7 @@ class Hooks:
         run may succeed.
         """
         if hook is not Hook.REFRESH:
-            function = getattr(self._hooks, hook.value)
+            function = getattr(self._hooks, hook.value, None)
             if function is None:
                 done(None)
                 return None
@@ -130,10 +131,12 @@ class Hooks:
         return lambda: self._renew(failed, context)
 
     def _renew(self, failed: FailedCall, context: Context) -> None:
+        from grpc_backoff.config.hooks import renewed_metadata  # noqa: PLC0415 - it is loaded: there is a hook
+
         within, renewed = context.copy(), None
         within.run(_RENEWAL.set, self._renewal)
         try:
-            renewed = self._call(self._hooks.refresh_credentials, failed, within, renewed_metadata)
+            renewed = self._call(getattr(self._hooks, Hook.REFRESH.value), failed, within, renewed_metadata)
         finally:
             with self._lock:
                 waiting, self._renewal = self._renewal or [], None

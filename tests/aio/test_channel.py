@@ -8,7 +8,6 @@ import random
 import sys
 import warnings
 import weakref
-from dataclasses import fields
 
 import grpc
 import grpc.aio
@@ -166,7 +165,7 @@ async def test_a_channel_says_where_its_values_come_from(tmp_path, monkeypatch):
     assert values()["jitter"][0] == Proportional(0.4)
     assert values("other:1")["jitter"] == (Proportional(0.2), "preset grpc")
     assert set(values(policy=CONNECT)) == set(values("other:1"))
-    connect, pool = values(policy=CONNECT), {part.name for part in fields(PoolPolicy)}
+    connect, pool = values(policy=CONNECT), {*PoolPolicy._fields}
     assert {origin for part, (_, origin) in connect.items() if part not in pool} == {"argument"}
     assert {origin for part, (_, origin) in connect.items() if part in pool} == {"preset grpc"}
     assert channels[0].policy.backoff.jitter == Proportional(0.1)

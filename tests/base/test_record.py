@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 import pickle
 from dataclasses import FrozenInstanceError, field, make_dataclass, replace
 from typing import Generic, TypeVar
@@ -174,3 +175,11 @@ def test_programs_derive_their_own():
     assert Own(at=1.0, unit="ms") == Own(at=1.0, unit="ms") != Own(at=1.0)
     with pytest.raises(ValueError, match="-1"):
         Own(at=1.0, count=-1)
+
+
+def test_constructors_of_named_tuples():
+    """They have the parameters of their class, and say which class misses one."""
+    assert str(inspect.signature(One)) == "(part, other=0)"
+    assert One(1)._asdict() == {"part": 1, "other": 0}
+    with pytest.raises(TypeError, match=r"One\.__new__\(\) .*'another'"):
+        One(1, another=2)

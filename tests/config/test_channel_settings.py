@@ -6,7 +6,7 @@ import grpc
 import pytest
 
 from grpc_backoff import OptionError, PolicyWarning, RetryHooks, aio
-from grpc_backoff.config.channel_settings import ChannelSettings, read_channel
+from grpc_backoff.config.channel_settings import ChannelSettings, _read, policy_values, read_channel
 
 OPTIONS = [("grpc.initial_reconnect_backoff_ms", 500), ("grpc.own", 1)]
 
@@ -97,3 +97,13 @@ def test_a_misspelt_option_is_warned_of_each_time():
         with pytest.warns(PolicyWarning, match="did you mean") as caught:
             read_channel("127.0.0.1:2", [("grpc.initial_reconnect_backof_ms", 500)] * 2, {})
         assert [warning.filename for warning in caught] == [__file__]
+
+
+@pytest.mark.parametrize("target", ["127.0.0.1:2", "dns:///a.example:1", ""])
+def test_a_channel_without_options(target):
+    """BP-3, CH-9: what a channel without options has is what reading no options gives, without reading any."""
+    setup, read = read_channel(target, None, {}), _read(target, (), {})
+    assert setup.values is None
+    assert setup._replace(values=read.values) == read
+    assert policy_values(target, setup.values) == policy_values(target, read.values) != {}
+    assert read_channel(target, [], {}) is read_channel(target, (), {}) is setup

@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 
 from grpc_backoff import aio
 from grpc_backoff.config import options
+from grpc_backoff.config.call_policies import REPLAY_LIMIT, CallPolicies, MethodConfig, ServiceConfig
 from grpc_backoff.config.file import read_config
-from grpc_backoff.config.methods import CallPolicies, read_call_policies, read_retry
+from grpc_backoff.config.methods import read_call_policies, read_retry
 from grpc_backoff.config.policy_string import parse_policy
-from grpc_backoff.config.service_config import MethodConfig, ServiceConfig, from_service_config
+from grpc_backoff.config.service_config import from_service_config
 from grpc_backoff.errors import OptionError, PolicyWarning
 from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.jitter import NoJitter
-from grpc_backoff.policy.presets import PRESETS, REPLAY_LIMIT, RETRY
+from grpc_backoff.policy.presets import PRESETS, RETRY
 from tests.config.native import NATIVE, taken_by_grpc
 from tests.policy.values import unhurried
 from tests.texts import exactly

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from grpc_backoff.config.call_policies import MethodConfig
 from grpc_backoff.config.service_config import (
     Conversion,
-    MethodConfig,
     from_service_config,
     method_configs,
     method_paths,

@@ -27,10 +27,10 @@ from grpc_backoff.policy.checks import Unit
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.hedging import HedgingPolicy
 from grpc_backoff.policy.jitter import Full
-from grpc_backoff.policy.pooling import PoolPolicy
+from grpc_backoff.policy.pooling import POOLING, PoolPolicy
 from grpc_backoff.policy.presets import CONNECT, GRPC, RETRY
 from grpc_backoff.policy.retry import RETRYING, RetryPolicy
-from grpc_backoff.policy.setting import PREFIX
+from grpc_backoff.policy.setting import PREFIX, checks_of
 from grpc_backoff.policy.strategy import Exponential, Steps
 from tests.config.native import NATIVE
 from tests.texts import exactly
@@ -45,7 +45,7 @@ def parts(table):
 
 def test_connecting_is_complete():
     """BP-3: every part of a connect policy or a pool policy has exactly one setting and one channel option."""
-    named = {field.name for policy in (ConnectPolicy, PoolPolicy) for field in fields(policy)}
+    named = {field.name for field in fields(ConnectPolicy)} | {*PoolPolicy._fields}
     assert parts(CONNECTING) - BACKOFF == named - {"backoff", "round_robin", "health_service"}
     assert len(parts(CONNECTING)) == len({setting.option for setting in CONNECTING}) == len(CONNECTING)
     assert all(setting.option.startswith(("grpc.", PREFIX)) for setting in CONNECTING)
@@ -165,6 +165,7 @@ def test_circle(begins, circle):
     assert unknown_policy("a", policies).endswith(f"makes a policy inherit from itself: {circle}")
 
 
+POOL_CHECKS = checks_of(POOLING)
 WRONG = {
     # For each part of a policy: a wrong value, a function that passes it in code, and the part's key in a service
     # config.
@@ -184,13 +185,13 @@ WRONG = {
     "jitter_first": (2, lambda wrong: replace(CONNECT, jitter_first=wrong), None),
     "stable_after": (-1, lambda wrong: replace(CONNECT, stable_after=wrong), None),
     "idle_timeout": (-1, lambda wrong: replace(CONNECT, idle_timeout=wrong), None),
-    "max_connections": (1001, lambda wrong: PoolPolicy(max_connections=wrong), None),
-    "streams_per_connection": (0, lambda wrong: PoolPolicy(streams_per_connection=wrong), None),
-    "resolve_every": (0.5, lambda wrong: PoolPolicy(resolve_every=wrong), None),
-    "min_resolve_interval": (-1, lambda wrong: PoolPolicy(min_resolve_interval=wrong), None),
-    "quiet_after": (0.05, lambda wrong: PoolPolicy(quiet_after=wrong), None),
-    "answer_within": (0, lambda wrong: PoolPolicy(answer_within=wrong), None),
-    "watch_network": (2, lambda wrong: PoolPolicy(watch_network=wrong), None),
+    "max_connections": (1001, lambda wrong: POOL_CHECKS["max_connections"]("x", wrong, Unit.SECONDS), None),
+    "streams_per_connection": (0, lambda wrong: POOL_CHECKS["streams_per_connection"]("x", wrong, Unit.SECONDS), None),
+    "resolve_every": (0.5, lambda wrong: POOL_CHECKS["resolve_every"]("x", wrong, Unit.SECONDS), None),
+    "min_resolve_interval": (-1, lambda wrong: POOL_CHECKS["min_resolve_interval"]("x", wrong, Unit.SECONDS), None),
+    "quiet_after": (0.05, lambda wrong: POOL_CHECKS["quiet_after"]("x", wrong, Unit.SECONDS), None),
+    "answer_within": (0, lambda wrong: POOL_CHECKS["answer_within"]("x", wrong, Unit.SECONDS), None),
+    "watch_network": (2, lambda wrong: POOL_CHECKS["watch_network"]("x", wrong, Unit.SECONDS), None),
     "max_tokens": (1001, lambda wrong: RetryBudget(wrong, 0.1), "maxTokens"),
     "token_ratio": (0, lambda wrong: RetryBudget(10, wrong), "tokenRatio"),
 }

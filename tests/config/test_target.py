@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import subprocess
 import sys
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from grpc_backoff import OptionError
 from grpc_backoff.config.target import Address, core_target, names_no_port, parse_target, read_target, shown_target
@@ -207,3 +210,13 @@ def test_an_ipv4_address_needs_no_resolver(place):
 def test_other_targets_are_left_to_the_core(text):
     """CH-8: every target that is not plainly an IPv4 address with a port is passed to the core as it was given."""
     assert core_target(text) == text
+
+
+OCTET = r"(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+
+
+@given(st.text("0125:.\u0661", max_size=22) | st.from_regex(rf"\A{OCTET}(\.{OCTET}){{3}}:[0-9]{{1,6}}\Z"))
+def test_ipv4_addresses_as_the_core_writes_them(text):
+    """CH-8: an address is known as one only if the core would write it in the same way."""
+    written = re.fullmatch(rf"{OCTET}(\.{OCTET}){{3}}:[1-9][0-9]{{0,4}}", text)
+    assert core_target(text) == (f"ipv4:///{text}" if written else text)

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from grpc_backoff import network_changed
+from grpc_backoff.decide.connections.liveness_machine import WOKE
 from grpc_backoff.engine import news
 
 
@@ -49,7 +50,7 @@ def test_a_sleep(monkeypatch, late, suspended, heard):
     now = loop.due + late
     monkeypatch.setattr(news, "slept", lambda: 5.0 + suspended)
     loop.callback()
-    assert pool.heard == [(news.WOKE, True)] * heard
+    assert pool.heard == [(WOKE, True)] * heard
     assert loop.due > now
     sleeper.leave(pool)
     assert loop.callback is None, "CB-10: no timer is left"

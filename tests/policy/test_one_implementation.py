@@ -34,6 +34,8 @@ EXCEPTIONS = {
     ): "how the core's own redials grow, which nothing can set",
     ("policy/pooling.py", "PoolPolicy"): "the defaults of a pool, which the presets take from there",
     ("policy/connect.py", "DIALLING"): "the defaults of all presets, which they take from there",
+    ("policy/connect.py", "GRPC_GROWTH"): "the growth of the preset `grpc`, which is taken from there",
+    ("policy/connect.py", "GRPC"): "the cap and the jitter of the preset `grpc`, which are taken from there",
     ("decide/connections/pool_machine.py", "UNUSED_FOR"): "how long a connection that is not needed waits for a call",
     ("policy/checks.py", "_SECONDS"): "so many seconds has a minute",
     ("probe/diagnosis.py", "_UNTRUSTED"): "OpenSSL's numbers for what is wrong with a certificate",

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-from grpc_backoff.policy.budget import RetryBudget
+if TYPE_CHECKING:
+    from grpc_backoff.policy.budget import RetryBudget
+
 
 Guard = Callable[[], AbstractContextManager[object]]
 """Returns the lock under which tokens are counted."""

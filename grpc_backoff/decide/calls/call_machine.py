@@ -32,10 +32,10 @@ from grpc_backoff.decide.calls.budget import RetryTokens
 from grpc_backoff.decide.calls.decision import FailedAttempt, GiveUp, Progress, Retry, costs_token, decide, is_conflict
 from grpc_backoff.decide.calls.server_hint import ServerHint
 from grpc_backoff.policy.backoff import Random
-from grpc_backoff.policy.retry import RetryPolicy
 
 if TYPE_CHECKING:
     from grpc_backoff.decide.calls.resets import Calm
+    from grpc_backoff.policy.retry import RetryPolicy
 
 Metadata = tuple[tuple[str, str | bytes], ...]
 """Metadata, as pairs of a key and a value."""

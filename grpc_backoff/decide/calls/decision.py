@@ -7,11 +7,15 @@ leave time for an attempt.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from grpc_backoff.base.record import NamedTuple, record
 from grpc_backoff.base.status import Reason, WaitSource
 from grpc_backoff.decide.calls.server_hint import ServerHint, hint_window
 from grpc_backoff.policy.backoff import Random
-from grpc_backoff.policy.retry import RetryPolicy
+
+if TYPE_CHECKING:
+    from grpc_backoff.policy.retry import RetryPolicy
 
 _UNAVAILABLE = "UNAVAILABLE"
 _UNAUTHENTICATED = "UNAUTHENTICATED"

@@ -11,12 +11,14 @@ import math
 import re
 from collections.abc import Callable, Iterable
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grpc_backoff.base.record import NamedTuple, record
 from grpc_backoff.base.status import WaitSource
-from grpc_backoff.policy.jitter import Proportional, Window
-from grpc_backoff.policy.retry import RetryPolicy
+from grpc_backoff.policy.proportional import Proportional, Window
+
+if TYPE_CHECKING:
+    from grpc_backoff.policy.retry import RetryPolicy
 
 Metadata = Iterable[tuple[str, str | bytes]]
 

@@ -25,11 +25,10 @@ import enum
 import itertools
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from typing import Any
 
 from grpc_backoff.base.base_errors import IllegalTransition
-from grpc_backoff.base.record import NamedTuple, dataclass, record
+from grpc_backoff.base.record import NamedTuple, record
 from grpc_backoff.base.stepping import AbandonAttempt, ArmTimer, CancelTimer, Emit
 from grpc_backoff.decide.connections import events
 from grpc_backoff.decide.connections.events import NO_SETTINGS, ChannelKey, Failure, Stage, State
@@ -319,14 +318,17 @@ Effect = (
 Step = tuple[MachineState, list[Effect]]
 
 
-@dataclass(frozen=True, slots=True)
 class Machine:
     """The rules for one target under one policy. The machine holds no state: `step` is a pure function."""
 
-    target: str
-    policy: ConnectPolicy
-    channel: ChannelKey = field(default_factory=ChannelKey, repr=False, compare=False)
-    serial: int = field(default_factory=_serials.__next__, repr=False, compare=False)
+    __slots__ = ("channel", "policy", "serial", "target")
+
+    def __init__(self, target: str, policy: ConnectPolicy, channel: ChannelKey | None = None) -> None:
+        """Take what the events say of the channel; without a key, they have one of their own."""
+        self.target = target
+        self.policy = policy
+        self.channel = ChannelKey() if channel is None else channel
+        self.serial = next(_serials)
 
     def step(self, state: MachineState, input_: Input, now: float, rng: Random) -> Step:
         """Return the state after `input_`, and the effects that the shell must execute, in this order.
