@@ -16,19 +16,29 @@ from grpc_backoff.engine.home import Home
 _LOG = logging.getLogger("grpc_backoff.aio.manager")
 
 
+class Program:
+    """A connector whose attempts are coroutines, and how many slots use it; the last one closes it."""
+
+    def __init__(self, connector: Connector[CallConnection]) -> None:
+        """Take a connector that no slot uses yet."""
+        self.connector = connector
+        self.slots = 0
+
+
 class CoroutineConnector(SlotConnector):
-    """One slot's use of a connector whose attempts are coroutines; several slots may use the same one.
+    """One slot's use of a connector whose attempts are coroutines.
 
     Attributes:
-        connector: the program's connector.
+        program: the connector, which other slots may use, too.
         home: the event loop.
         open: the connections that it has made and that have not ended.
     """
 
-    def __init__(self, connector: Connector[CallConnection], home: Home, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, program: Program, home: Home, loop: asyncio.AbstractEventLoop) -> None:
         """Use the connector on this loop."""
         super().__init__()
-        self.connector = connector
+        self.program = program
+        program.slots += 1
         self.home = home
         self.open: set[CallConnection] = set()
         self._loop = loop
@@ -36,7 +46,7 @@ class CoroutineConnector(SlotConnector):
 
     def connect(self, limit: float, tell: Tell) -> _AttemptTask:
         """Make one attempt, in a task of its own, which then watches the connection."""
-        attempt = _AttemptTask(self.connector, tell)
+        attempt = _AttemptTask(self.program.connector, tell)
         # Use a new context, because the task outlives the call that happened to start it, and must not keep the call's
         # context alive.
         task = attempt.task = self._loop.create_task(self._run(attempt, limit), context=Context())
@@ -46,7 +56,7 @@ class CoroutineConnector(SlotConnector):
 
     async def _run(self, attempt: _AttemptTask, limit: float) -> None:
         try:
-            connection = await self.connector.connect(limit)
+            connection = await self.program.connector.connect(limit)
         except ConnectError as error:
             attempt.tell(error.failure)
             return
@@ -70,10 +80,12 @@ class CoroutineConnector(SlotConnector):
             self.closed()
 
     async def close(self, grace: float | None) -> None:
-        """Close what the connector has made; see `Connector.close`."""
+        """Use the connector no more, and close it if no other slot uses it; see `Connector.close`."""
+        self.program.slots -= 1
         for task in self._tasks:
             task.cancel()
-        await self.connector.close(grace)
+        if not self.program.slots:
+            await self.program.connector.close(grace)
         await until_done(*self._tasks)
 
     async def end_calls(self, owner: object, grace: float | None) -> None:

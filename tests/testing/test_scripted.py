@@ -141,6 +141,25 @@ async def test_the_last_use_of_a_connection():
         assert channel._pool._only.connection.last_used() == used - 3
 
 
+async def test_a_replaced_connection_ends():
+    """PO-3: the end of a connection that was replaced leaves the script's other connection open."""
+    async with scripted(Succeeds(), Succeeds()) as (clock, connector, channel):
+        first = asyncio.create_task(place_orders(EchoStub(channel), ["a"]))
+        await clock.advance(1)
+        assert await asyncio.wait_for(first, LIMIT) == ["a"]
+        channel.refresh_connection()
+        await clock.advance(2)
+        assert [connection.retired for connection in connector.connections] == [True, False]
+
+        connector.connections[0].end()
+        await clock.advance(1)
+        assert len(channel.connection_status().connections) == 1
+        assert not connector.closed
+        reply = await asyncio.wait_for(EchoStub(channel).Unary(Message(text="b")), LIMIT)
+        assert reply.text == "b"
+    assert connector.closed
+
+
 async def test_listeners_hear_of_the_script():
     """CH-11: events have the fake clock's times; running a script again gives the same events, including the jitter."""
 
