@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib
 import logging
 import threading
-import time
 from collections.abc import Callable, Sequence
 from copy import copy
 from operator import attrgetter
@@ -19,7 +18,7 @@ import grpc
 import grpc.experimental
 
 from grpc_backoff.grpcio.forks import core_stirred
-from grpc_backoff.grpcio.private import CANCELLED_DETAILS, NOWHERE, UNSEEN, Status, cygrpc
+from grpc_backoff.grpcio.private import NOWHERE, UNSEEN, Status, cygrpc
 
 if TYPE_CHECKING:
     from grpc_backoff.grpcio import shapes
@@ -121,67 +120,6 @@ def call_state(
     state: shapes.ThreadedState = _channel._RPCState((), initial_metadata, trailing_metadata, code, details)  # noqa: SLF001
     state.debug_error_string = debug_error_string
     return state
-
-
-class Prepared:
-    """A call with one response in the background that grpcio has prepared and that is not on a connection yet.
-
-    Attributes:
-        state: grpcio's state of the call. Until the call is on a connection, any end may be written there.
-    """
-
-    _request_serializer = None  # grpcio takes this for the serializer of the method
-
-    def __init__(self, request: bytes, metadata: Any, compression: grpc.Compression | None) -> None:
-        """Prepare a call with a serialized request; it is fail-fast in the core."""
-        prepare: Any = _channel._UnaryUnaryMultiCallable._prepare  # noqa: SLF001
-        self.state, self._operations, *_ = prepare(self, request, None, metadata, False, compression)
-        self._metadata = metadata
-
-    def begin(
-        self,
-        method: Any,
-        seconds: float | None,
-        credentials: grpc.CallCredentials | None,
-        leave: Callable[[], object],
-        call_back: Callable[[Sequence[Callable[[], object]]], object],
-    ) -> None:
-        """Make the call by a multicallable of grpcio's, with a timeout in seconds.
-
-        When the call has ended, grpcio's thread calls `leave`, before anyone can see the end, and then `call_back` with
-        the call's callbacks.
-        """
-        state, receive = self.state, method._response_deserializer  # noqa: SLF001
-        state.rpc_start_time = time.perf_counter()
-        state.method, state.target = _common.decode(method._method), _common.decode(method._target)  # noqa: SLF001
-
-        def handled(event: Any) -> bool:  # called once, because all operations are one batch
-            with state.condition:
-                state.callbacks = state.callbacks or []  # if it has been ended before, grpcio would raise
-                callbacks = _channel._handle_event(event, state, receive)  # noqa: SLF001
-                leave()
-                state.condition.notify_all()
-            if callbacks:
-                call_back(callbacks)
-            return bool(state.fork_epoch >= cygrpc.get_fork_epoch())
-
-        operations, self._operations = self._operations, None
-        self._call = method._managed_call(  # noqa: SLF001
-            cygrpc.PropagationConstants.GRPC_PROPAGATE_DEFAULTS,
-            method._method,  # noqa: SLF001
-            None,
-            None if seconds is None else time.time() + seconds,
-            self._metadata,
-            None if credentials is None else getattr(credentials, "_credentials"),  # noqa: B009 - private
-            (operations,),
-            handled,
-            method._context,  # noqa: SLF001
-            method._registered_call_handle,  # noqa: SLF001
-        )
-
-    def cancel(self) -> None:
-        """Cancel a call that has been made; harmless if it has ended."""
-        self._call.cancel(cygrpc.StatusCode.cancelled, CANCELLED_DETAILS)
 
 
 def unavailable(details: str) -> grpc.RpcError:

@@ -272,27 +272,23 @@ class FutureCall(_SteppedCall):
         error: the error of a failed call; None if the attempt itself reports the error.
     """
 
-    _due: Sequence[Callable[[], object]] = ()
-    """The user's callbacks that are to run, because the call has ended."""
-
-    def __init__(self, setup: CallSetup[Attempts], state: Any = None) -> None:
+    def __init__(self, setup: CallSetup[Attempts]) -> None:
         super().__init__(setup)
-        self.state = call_state() if state is None else state
+        self.state = call_state()
         self.attempt: Any = None
         self.error: BaseException | None = None
         self._lock = threading.RLock()
         self._settled = False
         self._quietly = False
+        self._due: list[Callable[[], object]] = []
         self._broken: BaseException | None = None
 
     def start(self) -> None:
         """Start the first attempt, or wait for a connection; an error while doing that is raised."""
-        first = self._first
-        del self._first  # thousands may wait, and keep only what they need
         with self._lock:  # no other thread steps the machine meanwhile
             self._stepping = True
             try:
-                self._begin(first)
+                self._begin(self._first)
             finally:
                 self._stepping = False
             self._drain()
@@ -317,14 +313,11 @@ class FutureCall(_SteppedCall):
     def _hook_done(self, metadata: m.Metadata | None) -> None:
         self.feed(m.HookDone(metadata))
 
-    def _timer_fired(self) -> None:
-        self.feed(m.CallTimerFired())
-
     def _carry_out(self, effect: h.Effect) -> None:
         match effect:
             case stepping.ArmTimer(at):
                 self._cancel_timer()
-                self._timer = self._calls.wake_at(at, self._timer_fired)
+                self._timer = self._calls.wake_at(at, lambda: self.feed(m.CallTimerFired()))
             case stepping.CancelTimer():
                 self._cancel_timer()
             case m.CallHook():
@@ -348,17 +341,10 @@ class FutureCall(_SteppedCall):
         entry = self._attempts.enter(self._avoided)
         self.attempt = None
         if entry is None:
-            self._inputs.append(self._not_connected())
+            self._inputs.append(self._calls.pending.not_connected())
             return
         if self._spans is not None:
             self._begin_span()
-        self._make(entry, effect)
-
-    def _not_connected(self) -> m.NotConnected:
-        return self._calls.pending.not_connected()
-
-    def _make(self, entry: Entry, effect: m.Begin) -> None:
-        assert self._attempts is not None, "a finished call must not start an attempt"
         connection, token, _ = entry
         try:
             attempt = self._context.run(self._attempts.make, entry, effect.seconds, effect.metadata)
@@ -455,7 +441,7 @@ class FutureCall(_SteppedCall):
             state.condition.notify_all()
         if self._spans is not None:
             self._end_span("CANCELLED")  # does nothing if the span has ended
-        self._due = (*self._due, *callbacks)
+        self._due += callbacks
 
     def _write(
         self,
@@ -481,7 +467,7 @@ class FutureCall(_SteppedCall):
     def _call_back(self) -> None:
         """Run user callbacks, on grpcio's thread or a listeners' thread, and without holding a lock."""
         with self._lock:  # two threads must not take the same callbacks
-            due, self._due = self._due, ()
+            due, self._due = self._due, []
         for callback in due:
             try:
                 callback()

@@ -23,13 +23,12 @@ import grpc
 
 from grpc_backoff.decide.calls.call_machine import Metadata
 from grpc_backoff.decide.connections.dial_machine import READY
-from grpc_backoff.engine.call import CallRules, CallSetup
+from grpc_backoff.engine.call import CallSetup
 from grpc_backoff.engine.method import Arguments, Method, MethodChannel, is_stream, replaced
-from grpc_backoff.grpcio.sync_private import Prepared, channel_to_nowhere, failed_call, inherited_deadline
+from grpc_backoff.grpcio.sync_private import channel_to_nowhere, failed_call, inherited_deadline
 from grpc_backoff.sync.call import BlockingCall, Entry, FutureCall, leave
 from grpc_backoff.sync.calls import Calls
 from grpc_backoff.sync.core_connector import CoreConnection
-from grpc_backoff.sync.prepared import PreparedCall
 from grpc_backoff.sync.rendezvous import FutureRendezvous, StreamRendezvous
 from grpc_backoff.sync.replay import Replay
 
@@ -165,8 +164,6 @@ class MultiCallable(Method):
         if not self.takes_one_request and not machine.handed_over:
             replay = Replay(request, self.serializer, channel.calls.replay_limit)
             sender, request = self.of_bytes(), None
-        if style == "future" and machine.handed_over and not hedged and self.takes_one_request:
-            return self._make_prepared(sender, request, arguments, machine)
         attempts = _Attempts(
             sender, "future" if blocking and hedged else style, request, arguments, replay, single=single
         )
@@ -183,15 +180,6 @@ class MultiCallable(Method):
         if replay is not None:
             replay.overfull = call.commit
         made: object = FutureRendezvous(call) if style == "future" else StreamRendezvous(call)
-        call.start()
-        return made
-
-    def _make_prepared(self, sender: MultiCallable, request: bytes, arguments: Arguments, machine: CallRules) -> object:
-        """Make a future whose only attempt begins once there is a connection."""
-        timeout, metadata, credentials, _, compression = arguments
-        setup = CallSetup(self._channel.calls, machine, sender, _bounded(timeout), self._config.timeout)
-        call = PreparedCall(setup, Prepared(request, metadata, compression), credentials)
-        made = FutureRendezvous(call)
         call.start()
         return made
 

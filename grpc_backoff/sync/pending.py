@@ -41,12 +41,10 @@ class PendingCalls(pending.PendingCalls):
 
     # Called from the calls' threads.
 
-    def not_connected(self, *, waited: bool = True) -> NotConnected:
-        """Return the machine's input for an attempt that finds no connection, and that has `waited` for one or not."""
+    def not_connected(self) -> NotConnected:
+        """Return the machine's input for an attempt that finds no connection."""
         pool = self.pool
         failing = pool.state is State.TRANSIENT_FAILURE
-        if not waited:  # so it has missed none
-            return NotConnected(failing=failing, resolved=self._resolved)
         paid = pool.is_paid or pool.waits_for_room  # then it has missed no connection
         return NotConnected(failing=failing, resolved=self._resolved, made=pool.made, paid=paid)
 
@@ -99,7 +97,6 @@ class PendingCalls(pending.PendingCalls):
                 if call not in self._waiting:
                     self._called.pop(call, None)
             most -= len(self._called)
-        ready = False
         for call in tuple(self._waiting):
             if call in self._called:
                 continue
@@ -108,9 +105,7 @@ class PendingCalls(pending.PendingCalls):
             if most < math.inf:
                 most -= 1
                 self._called[call] = None
-            ready = ready or pool.state is State.READY
-            self._feed(call, READY if ready else Missed(pool.made, pool.is_paid))
-            ready = ready and call not in self._waiting  # a call that has begun shows that the connection is up
+            self._feed(call, READY if pool.state is State.READY else Missed(pool.made, pool.is_paid))
 
     def abandon(self) -> None:
         """End the calls in the child of a fork."""

@@ -35,12 +35,10 @@ class FutureRendezvous(Rendezvous):  # type: ignore[misc] # grpcio's own class i
 
     def result(self, timeout: float | None = None) -> Any:
         """Return the response, or raise the error of a failed call; see `grpc.Future.result`."""
-        state = self._state
-        if state.code is not grpc.StatusCode.OK:  # not yet; or else the response has been written before
-            error = self.exception(timeout)
-            if error is not None:
-                raise error
-        return state.response
+        error = self.exception(timeout)
+        if error is not None:
+            raise error
+        return self._state.response
 
     def traceback(self, timeout: float | None = None) -> TracebackType | None:
         """Return the traceback of a failed call's error; see `grpc.Future.traceback`."""

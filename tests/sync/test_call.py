@@ -13,7 +13,6 @@ import pytest
 
 import grpc_backoff
 from grpc_backoff import CallRetried, RetriesExhaustedError
-from grpc_backoff.grpcio import sync_private
 from grpc_backoff.sync import channel as channel_module
 from grpc_backoff.sync import hedging, multicallables
 from grpc_backoff.sync.conductor import Conductor
@@ -22,14 +21,9 @@ from tests.echo import EchoStub, Message
 from tests.sync.service import place, until
 
 
-@pytest.mark.parametrize(
-    ("retry", "kind", "step"),
-    [("none", sync_private.Prepared, "begin"), ("retry: 1", multicallables._Attempts, "make")],
-    ids=["waits only", "retried"],
-)
-def test_cancel_while_an_attempt_is_being_made(server, monkeypatch, retry, kind, step):
+def test_cancel_while_an_attempt_is_being_made(server, monkeypatch):
     """TH-3, TH-6: cancelling a call also cancels an attempt that is just starting."""
-    made, cancelled, make = threading.Event(), threading.Event(), getattr(kind, step)
+    made, cancelled, make = threading.Event(), threading.Event(), multicallables._Attempts.make
 
     def slowly(*how):
         attempt = make(*how)
@@ -37,8 +31,8 @@ def test_cancel_while_an_attempt_is_being_made(server, monkeypatch, retry, kind,
         cancelled.wait(20)
         return attempt
 
-    monkeypatch.setattr(kind, step, slowly)
-    with grpc_backoff.insecure_channel(server.target, retry=None if retry == "none" else retry) as channel:
+    monkeypatch.setattr(multicallables._Attempts, "make", slowly)
+    with grpc_backoff.insecure_channel(server.target) as channel:
         future = EchoStub(channel).Unary.future(Message(text="hang"))
         assert made.wait(20)
         assert server.servicer.hanging.wait(20)
