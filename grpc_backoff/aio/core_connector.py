@@ -154,9 +154,9 @@ class CoreConnection(CoreDial):
         self.look(left=True)
 
     def _carry_out(self, effect: m.Effect) -> None:
-        super()._carry_out(effect)
-        if isinstance(effect, m.Lost):
+        if isinstance(effect, m.Lost):  # first: the next attempt may begin at once
             self._look_for_complaint()  # a call may have ended before the core had left READY
+        super()._carry_out(effect)
 
     def _notify_on(self, shown: int) -> None:
         self.core_channel.watch(shown)

@@ -16,7 +16,7 @@ from grpc_backoff.engine.home import Home
 _LOG = logging.getLogger("grpc_backoff.aio.manager")
 
 
-class Program:
+class SharedConnector:
     """A connector whose attempts are coroutines, and how many slots use it; the last one closes it."""
 
     def __init__(self, connector: Connector[CallConnection]) -> None:
@@ -29,16 +29,16 @@ class CoroutineConnector(SlotConnector):
     """One slot's use of a connector whose attempts are coroutines.
 
     Attributes:
-        program: the connector, which other slots may use, too.
+        shared: the connector, which other slots may use, too.
         home: the event loop.
         open: the connections that it has made and that have not ended.
     """
 
-    def __init__(self, program: Program, home: Home, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, shared: SharedConnector, home: Home, loop: asyncio.AbstractEventLoop) -> None:
         """Use the connector on this loop."""
         super().__init__()
-        self.program = program
-        program.slots += 1
+        self.shared = shared
+        shared.slots += 1
         self.home = home
         self.open: set[CallConnection] = set()
         self._loop = loop
@@ -46,7 +46,7 @@ class CoroutineConnector(SlotConnector):
 
     def connect(self, limit: float, tell: Tell) -> _AttemptTask:
         """Make one attempt, in a task of its own, which then watches the connection."""
-        attempt = _AttemptTask(self.program.connector, tell)
+        attempt = _AttemptTask(self.shared.connector, tell)
         # Use a new context, because the task outlives the call that happened to start it, and must not keep the call's
         # context alive.
         task = attempt.task = self._loop.create_task(self._run(attempt, limit), context=Context())
@@ -56,8 +56,10 @@ class CoroutineConnector(SlotConnector):
 
     async def _run(self, attempt: _AttemptTask, limit: float) -> None:
         try:
-            connection = await self.program.connector.connect(limit)
+            connection = await self.shared.connector.connect(limit)
         except ConnectError as error:
+            for _ in range(0 if attempt.tell is unheard else error.redials):
+                self.redialled(late=True)
             attempt.tell(error.failure)
             return
         except Exception as error:  # noqa: BLE001
@@ -81,11 +83,11 @@ class CoroutineConnector(SlotConnector):
 
     async def close(self, grace: float | None) -> None:
         """Use the connector no more, and close it if no other slot uses it; see `Connector.close`."""
-        self.program.slots -= 1
+        self.shared.slots -= 1
         for task in self._tasks:
             task.cancel()
-        if not self.program.slots:
-            await self.program.connector.close(grace)
+        if not self.shared.slots:
+            await self.shared.connector.close(grace)
         await until_done(*self._tasks)
 
     async def end_calls(self, owner: object, grace: float | None) -> None:

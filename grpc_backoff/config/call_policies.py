@@ -18,8 +18,7 @@ from grpc_backoff.config.remarks import warn_of
 if TYPE_CHECKING:
     from grpc_backoff.config.file import Config
     from grpc_backoff.policy.budget import RetryBudget
-    from grpc_backoff.policy.hedging import CallPolicy, HedgingPolicy, Repeats
-    from grpc_backoff.policy.retry import Retry, RetryPolicy
+    from grpc_backoff.policy.hedging import CallPolicy, HedgingPolicy
 
 REPLAY_LIMIT = 256 * 1024
 """How many bytes of a stream's requests are buffered for replay, as in grpcio's core (RT-8)."""
@@ -104,18 +103,6 @@ class CallPolicies(NamedTuple):
             return native
         entry = names.nearest_method(self.filed, method)
         return None if entry is None else self.filed[entry]
-
-    def named(self, retry: Repeats) -> CallPolicy:
-        """Return the policy that a single call requests instead of its method's policy."""
-        from grpc_backoff.config.methods import read_policy  # noqa: PLC0415 - it needs whatever a text may say
-
-        return read_policy("retry", retry, self.config)
-
-    def of_subscription(self, retry: Retry) -> RetryPolicy:
-        """Return a subscription's policy: without the limits of a preset, which are meant for calls (SB-4)."""
-        from grpc_backoff.config.methods import ENDLESS, read_retry  # noqa: PLC0415 - as above
-
-        return read_retry("policy", retry, self.config, ENDLESS)
 
     def stand_in(self) -> bool:
         """Return whether all calls of the channel have policies that retry UNAVAILABLE.

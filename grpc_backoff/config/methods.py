@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _HEDGES = r"(?:^|,)\s*hedge\s*:"
 _ENABLE_RETRIES = "grpc.enable_retries"
 ENDLESS: Source = {part: SourceValue(None, "", None, "subscription") for part in ("max_attempts", "deadline")}
+"""What a subscription's policy says instead of its preset, whose limits are meant for calls (SB-4)."""
 
 
 def read_call_policies(

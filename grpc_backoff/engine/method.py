@@ -286,4 +286,6 @@ def retrying(multicallable: MultiCallableT, retry: Repeats, *, call_id: str | No
     """
     if not isinstance(multicallable, Method):
         raise TypeError(f"multicallable={shown(multicallable)}: expected a method of a stub on a grpc_backoff channel")
-    return multicallable.retrying(multicallable.channel.call_policies.named(retry), call_id)
+    from grpc_backoff.config.methods import read_policy  # noqa: PLC0415 - it needs whatever a text may say
+
+    return multicallable.retrying(read_policy("retry", retry, multicallable.channel.call_policies.config), call_id)

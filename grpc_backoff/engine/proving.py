@@ -12,13 +12,7 @@ from grpc_backoff.engine.pool import PoolSlot
 class ProvingAttempt:
     """An attempt of a slot whose server's health is watched: the health of a replacement is awaited (RO-1)."""
 
-    def __init__(
-        self,
-        connector: BaseConnector[Any],
-        pool_slot: PoolSlot,
-        limit: float,
-        tell: Tell,
-    ) -> None:
+    def __init__(self, connector: BaseConnector[Any], pool_slot: PoolSlot, limit: float, tell: Tell) -> None:
         """Start to dial; `limit` is the time limit of the whole attempt, in seconds."""
         self._slot = pool_slot
         self._tell = tell

@@ -19,6 +19,7 @@ from grpc_backoff.base.base_errors import OptionError, shown
 from grpc_backoff.base.record import NamedTuple, record
 from grpc_backoff.base.stepping import AbandonAttempt, ArmTimer, CancelTimer, Emit, Stepper
 from grpc_backoff.config.failed_call import FailedCall
+from grpc_backoff.config.methods import ENDLESS, read_retry
 from grpc_backoff.decide.calls import subscription_machine as s
 from grpc_backoff.decide.calls.call_machine import CallHook, CancelRequested, ChannelClosing, HookDone, SeekAnother
 from grpc_backoff.decide.calls.server_hint import read_hint
@@ -68,7 +69,7 @@ class SubscriptionShell(Stepper[Any, s.Effect]):
             raise OptionError("ends", setup.ends, "'resume' or 'stop'")
         if setup.resume is not None and not callable(setup.resume):
             raise OptionError("resume", setup.resume, "a function of the last message and its request, or None")
-        policy = method.channel.call_policies.of_subscription(setup.policy)
+        policy = read_retry("policy", setup.policy, method.channel.call_policies.config, ENDLESS)
         arguments = setup.arguments
         timeout = policy.timeout if arguments.timeout is None else arguments.timeout
         metadata = None if arguments.metadata is None else tuple(arguments.metadata)

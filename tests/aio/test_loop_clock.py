@@ -83,3 +83,29 @@ def test_a_rearmed_timer_can_be_cancelled():
         assert called == []
     finally:
         loop.close()
+
+
+async def test_work_that_is_posted_runs_at_home():
+    """SH-3: any thread may post work, which runs on the loop, and in order."""
+    home, order, done = LoopClock(asyncio.get_running_loop()), [], asyncio.Event()
+
+    def post():
+        order.append(home.is_here())
+        home.post(lambda: order.append(home.is_here()))
+        home.post(lambda: order.append("last"))
+        home.post(done.set)
+
+    await asyncio.to_thread(post)
+    await asyncio.wait_for(done.wait(), 20)
+    assert order == [False, True, "last"]
+
+
+def test_a_home_that_is_closed():
+    """SH-3: a closed loop says so, and takes no work."""
+    loop = asyncio.new_event_loop()
+    home = LoopClock(loop)
+    assert not home.is_closed()
+    loop.close()
+    assert home.is_closed()
+    with pytest.raises(RuntimeError, match="closed"):
+        home.post(list)

@@ -7,7 +7,7 @@ import random
 from dataclasses import replace
 
 from grpc_backoff import ConnectError
-from grpc_backoff.aio.coroutine_connector import CoroutineConnector, Program
+from grpc_backoff.aio.coroutine_connector import CoroutineConnector, SharedConnector
 from grpc_backoff.aio.loop_clock import LoopClock
 from grpc_backoff.decide.connections.connection_machine import Machine
 from grpc_backoff.engine.manager import ConnectionManager
@@ -58,7 +58,7 @@ class Asyncio:
     def make(self, machine, how):
         loop = asyncio.get_running_loop()
         home = LoopClock(loop)
-        self.adapter = CoroutineConnector(Program(self.given), home, loop)
+        self.adapter = CoroutineConnector(SharedConnector(self.given), home, loop)
         manager = ConnectionManager(machine, self.adapter, self.slot, home=home, **how)
         self.adapter.lost, self.adapter.redialled = manager.look, manager.redialled
         return manager

@@ -14,7 +14,7 @@ from grpc_backoff import aio
 from grpc_backoff.config import options
 from grpc_backoff.config.call_policies import REPLAY_LIMIT, CallPolicies, MethodConfig, ServiceConfig
 from grpc_backoff.config.file import read_config
-from grpc_backoff.config.methods import read_call_policies, read_retry
+from grpc_backoff.config.methods import read_call_policies, read_policy, read_retry
 from grpc_backoff.config.policy_string import parse_policy
 from grpc_backoff.config.service_config import from_service_config
 from grpc_backoff.errors import OptionError, PolicyWarning
@@ -144,9 +144,9 @@ def test_policies_of_the_file_by_name(config):
 
     assert read("careful", config=config).of("/a.B/C") == careful
     assert read({"a.B": "preset: careful, timeout: 2s"}, config=config).of("/a.B/C") == replace(careful, timeout=2.0)
-    assert read(config=config).named("careful") == careful
-    assert read(config=config).named(ABORTED) is ABORTED
-    assert read(config=config).named("preset: careful, retry: 7").max_attempts == 8
+    assert read_policy("retry", "careful", read(config=config).config) == careful
+    assert read_policy("retry", ABORTED, read(config=config).config) is ABORTED
+    assert read_policy("retry", "preset: careful, retry: 7", read(config=config).config).max_attempts == 8
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_bad_name_for_one_call(config):
     """CH-10: a policy name given for one call is checked as well, and suggestions include the file's policies."""
     message = "retry='carefull': expected the name of a policy; did you mean 'careful'?"
     with pytest.raises(OptionError, match=exactly(message)):
-        read(config=config).named("carefull")
+        read_policy("retry", "carefull", read(config=config).config)
 
 
 @unhurried
