@@ -15,7 +15,7 @@ from h2.connection import H2Connection
 from h2.events import RequestReceived
 from hyperframe.frame import GoAwayFrame, SettingsFrame
 
-from grpc_backoff import AttemptStarted
+from grpc_backoff import AttemptStarted, Disconnected
 from tests.both_apis.api import backoff_ms
 from tests.both_apis.test_pool import roles
 from tests.both_apis.test_retries import CODE
@@ -147,7 +147,7 @@ def test_a_message_is_an_answer(opened):
         assert len(made.visits) == 3
 
 
-def test_what_a_retired_connection_has_earned(opened):
+def test_what_a_retired_connection_has_earned(opened, log):
     """CB-17: an answered connection that is replaced, and still has a call, keeps no fail-fast call waiting."""
     answers = [Requests(1), Requests(9, status=None)]  # the first ends with its answer, the second has a stream
 
@@ -160,6 +160,7 @@ def test_what_a_retired_connection_has_earned(opened):
 
     with opened(serve, backoff_ms(200, 200)) as (channel, _):
         assert channel.unary(timeout=20) == "a"
+        until(lambda: log.of(Disconnected))  # before, grpcio's core may redial for the stream by itself (CB-16)
         stream = channel.begin("Down", wait_for_ready=True, timeout=60)
         assert stream.read() == "a"
         channel.own.refresh_connection()
