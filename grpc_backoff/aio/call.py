@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from abc import abstractmethod
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -102,11 +102,12 @@ class Call(CallShell, grpc.aio.Call):
 
     # Driving the machine. All the overhead of a call that succeeds at the first attempt is in the next two sections.
 
-    def _step(self, input_: Any) -> Sequence[h.Effect]:
+    def _step(self, input_: Any) -> None:
         if self._state.phase is _DONE:
-            return ()  # the end is final; later inputs are ignored
+            return  # the end is final; later inputs are ignored
         self._state, effects = self._machine.step(self._state, input_, self._calls.now(), self._calls)
-        return effects
+        for effect in effects:
+            self._carry_out(effect)
 
     def _drained(self) -> None:
         self._record()

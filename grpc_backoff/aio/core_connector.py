@@ -71,8 +71,7 @@ class CoreConnection(CoreDial):
         self._question: grpc.aio.Call | None = None
         connections.add(self)
         self.core_channel.check(True)
-        for effect in self.begin(limit):
-            self._carry_out(effect)
+        self.begin(limit)
 
     # The connection.
 
@@ -152,11 +151,6 @@ class CoreConnection(CoreDial):
 
     def _left(self) -> None:
         self.look(left=True)
-
-    def _carry_out(self, effect: m.Effect) -> None:
-        if isinstance(effect, m.Lost):  # first: the next attempt may begin at once
-            self._look_for_complaint()  # a call may have ended before the core had left READY
-        super()._carry_out(effect)
 
     def _notify_on(self, shown: int) -> None:
         self.core_channel.watch(shown)

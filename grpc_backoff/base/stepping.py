@@ -9,13 +9,11 @@ Internal: programs import from `grpc_backoff`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from grpc_backoff.base.record import NamedTuple, record
 
 InputT = TypeVar("InputT")
-EffectT = TypeVar("EffectT")
 EventT_co = TypeVar("EventT_co", covariant=True)
 
 
@@ -53,8 +51,8 @@ if TYPE_CHECKING:
             ...
 
 
-class Stepper(ABC, Generic[InputT, EffectT]):
-    """Steps a machine; subclasses hold its state and execute its effects.
+class Stepper(ABC, Generic[InputT]):
+    """Drives a machine; subclasses hold its state, step it, and execute its effects.
 
     Inputs are processed one after another, in the order in which they were given. An input that an effect leads to
     waits until all effects of the current step are done, however deep in the stack it is given. If a step or an effect
@@ -84,11 +82,8 @@ class Stepper(ABC, Generic[InputT, EffectT]):
         inputs, self._stepping = self._inputs, True
         try:
             while inputs:
-                effects = self._step(inputs.pop(0))
-                if effects is None:
+                if self._step(inputs.pop(0)):
                     break
-                for effect in effects:
-                    self._carry_out(effect)
         except Exception as error:  # noqa: BLE001 - from a generator, a clock or a connector supplied by the program
             self._interrupted(error)
         finally:
@@ -96,12 +91,8 @@ class Stepper(ABC, Generic[InputT, EffectT]):
             self._drained()
 
     @abstractmethod
-    def _step(self, input_: InputT) -> Sequence[EffectT] | None:
-        """Replace the machine's state and return the effects; None if the inputs have to wait for another `_drain`."""
-
-    @abstractmethod
-    def _carry_out(self, effect: EffectT) -> None:
-        """Execute an effect of the machine."""
+    def _step(self, input_: InputT) -> bool | None:
+        """Replace the machine's state and execute the effects; True if the inputs have to wait for another `_drain`."""
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:

@@ -89,7 +89,7 @@ class CallSetup(NamedTuple, Generic[AttemptsT_co]):
     arguments: Arguments | None = None
 
 
-class CallShell(Stepper["h.Input", "h.Effect"]):
+class CallShell(Stepper["h.Input"]):
     """The base class for calls: it holds the machine and makes the machine's inputs."""
 
     exhausted_error: ClassVar[type[RetriesExhaustedError]]

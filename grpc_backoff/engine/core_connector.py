@@ -135,6 +135,7 @@ class BaseConnector(SlotConnector, Generic[DialT]):
         open: the connections that calls may use.
         keepalive: how often its connections ping.
         pings: whether they ping at all.
+        made: called with each new connection.
     """
 
     def __init__(
@@ -167,6 +168,7 @@ class BaseConnector(SlotConnector, Generic[DialT]):
         self.after_failure = False
         self.open: set[DialT] = set()
         self.keepalive = Keepalive()
+        self.made: Callable[[DialT], object] = unheard
 
     def connect(self, limit: float, tell: Tell) -> AttemptInFlight:
         """Start one attempt; when it ends, `tell` its outcome at home, unless it was abandoned.

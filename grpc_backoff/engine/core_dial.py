@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
 from typing import Any
 
 from grpc_backoff.base.stepping import Stepper
@@ -14,7 +13,7 @@ from grpc_backoff.decide.connections.core_texts import Link
 from grpc_backoff.engine.core_connector import BaseConnector, Complaints, Reporting, Tell, unheard
 
 
-class CoreDial(Stepper[m.Input, m.Effect], Reporting):
+class CoreDial(Stepper[m.Input], Reporting):
     """One dial of a C-core channel, and the connection that it makes. Everything runs at the connector's home.
 
     A subclass calls `begin` when the channel has been made, lets the core dial, and executes the effects.
@@ -34,8 +33,8 @@ class CoreDial(Stepper[m.Input, m.Effect], Reporting):
         self._loss: Loss | None = None
         self.now = owner.home.now
 
-    def begin(self, limit: float) -> Sequence[m.Effect]:
-        """Begin an attempt of up to `limit` seconds, and return the machine's first effects."""
+    def begin(self, limit: float) -> None:
+        """Begin an attempt of up to `limit` seconds."""
         owner = self._connector
         guarded, owner.guards = owner.guards, False
         self._state, effects = owner.machine.begin(
@@ -46,7 +45,8 @@ class CoreDial(Stepper[m.Input, m.Effect], Reporting):
             after_failure=owner.after_failure,
             guarded=guarded,
         )
-        return effects
+        for effect in effects:
+            self._carry_out(effect)
 
     # For subclasses to implement.
 
@@ -104,9 +104,17 @@ class CoreDial(Stepper[m.Input, m.Effect], Reporting):
         self._timer = None
         self.look()
 
-    def _step(self, input_: m.Input) -> Sequence[m.Effect]:
+    def _step(self, input_: m.Input) -> None:
         self._state, effects = self._connector.machine.step(self._state, input_, self.now())
-        return effects
+        self._stepped()
+        for effect in effects:
+            self._carry_out(effect)
+
+    def _stepped(self) -> None:
+        """Note the machine's new state, before its effects."""
+
+    def _look_for_complaint(self) -> None:
+        """Look whether the ends of calls say that the server got too many pings, unless they are heard as they end."""
 
     def _carry_out(self, effect: m.Effect) -> None:  # noqa: C901 - one branch for each effect
         owner = self._connector
@@ -121,11 +129,13 @@ class CoreDial(Stepper[m.Input, m.Effect], Reporting):
             case m.Made():
                 owner.after_failure = False
                 owner.open.add(self)
+                owner.made(self)
                 self._report(self)
             case m.Failed(failure):
                 owner.after_failure = True
                 self._report(failure)
             case m.Lost(loss):
+                self._look_for_complaint()  # a call may have ended before the core had left READY
                 self._loss = loss
                 owner.lost()
             case m.FirstAnswer():

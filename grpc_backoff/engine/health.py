@@ -7,7 +7,7 @@ connection's gate (`gate.py`) in each API.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from grpc_backoff.base import stepping
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from grpc_backoff.engine.liveness import Keeper
 
 
-class HealthWatch(Stepper[m.WatchInput, m.WatchEffect]):
+class HealthWatch(Stepper[m.WatchInput]):
     """Steps the machine that watches the health of one connection.
 
     Attributes:
@@ -64,9 +64,10 @@ class HealthWatch(Stepper[m.WatchInput, m.WatchEffect]):
     def _hear(self, input_: m.Answered | m.Ended) -> None:
         self.feed(input_._replace(alive=self.connection.alive()) if isinstance(input_, m.Ended) else input_)
 
-    def _step(self, input_: m.WatchInput) -> Sequence[m.WatchEffect]:
+    def _step(self, input_: m.WatchInput) -> None:
         self.state, effects = self._machine.step(self.state, input_, self._keeper.now(), self._rng)
-        return effects
+        for effect in effects:
+            self._carry_out(effect)
 
     def _carry_out(self, effect: m.WatchEffect) -> None:
         match effect:

@@ -6,7 +6,7 @@ the question is put, is up to the connection's gate (`gate.py`) in each API.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from grpc_backoff.base import stepping
@@ -50,7 +50,7 @@ class Keeper(Protocol):
         ...
 
 
-class ConnectionWatch(Stepper[m.LivenessInput, m.LivenessEffect]):
+class ConnectionWatch(Stepper[m.LivenessInput]):
     """Steps the liveness machine of one connection.
 
     Attributes:
@@ -119,9 +119,10 @@ class ConnectionWatch(Stepper[m.LivenessInput, m.LivenessEffect]):
         alive = shows_life(reply.code) or core.quiet() < self._keeper.now() - self.state.asked
         self.feed(m.Replied(alive, reply.waited, core.running))
 
-    def _step(self, input_: m.LivenessInput) -> Sequence[m.LivenessEffect]:
+    def _step(self, input_: m.LivenessInput) -> None:
         self.state, effects = self._machine.step(self.state, input_, self._keeper.now())
-        return effects
+        for effect in effects:
+            self._carry_out(effect)
 
     def _carry_out(self, effect: m.LivenessEffect) -> None:
         keeper = self._keeper

@@ -78,7 +78,7 @@ _MOST_NEWS = 64
 ConnectionT = TypeVar("ConnectionT", bound=LiveConnection)
 
 
-class ConnectionManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
+class ConnectionManager(Stepper[m.Input], Generic[ConnectionT]):
     """Manages one target's connection: makes it when wanted, watches it, and replaces it as the machine decides.
 
     Attributes:
@@ -227,13 +227,13 @@ class ConnectionManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
 
     # Driving the machine.
 
-    def _step(self, input_: m.Input) -> Sequence[m.Effect] | None:
+    def _step(self, input_: m.Input) -> bool | None:
         group = self.membership.group
         with self.membership.lock:
             if group.stepping:  # a signal handler or a finalizer has interrupted another manager's step in this thread
                 self._inputs.insert(0, input_)
                 self._home.post(self._drain)
-                return None
+                return True
             group.stepping = True
             try:
                 before, effects = self._state, self._decide(input_, group)
@@ -242,9 +242,11 @@ class ConnectionManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
         now = self._state
         if now.phase is not m.Phase.READY:
             self.connection = None
-        if now.phase is not before.phase and now.state is not before.state:
-            self._receiver.changed(now.state)
-        return effects
+        if now.phase is not before.phase and (state := now.state) is not before.state:
+            self._receiver.changed(state)
+        for effect in effects:
+            self._carry_out(effect)
+        return None
 
     def _carry_out(self, effect: m.Effect) -> None:
         match effect:  # the effects of a failed attempt first: each case takes time

@@ -116,7 +116,7 @@ class SlotParts(NamedTuple, Generic[ConnectionT]):
     connector: Any
 
 
-class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ConnectionT]):
+class SteppedPool(Stepper[p.PoolInput], Generic[ConnectionT]):
     """Steps the machine of one pool; subclasses execute its effects.
 
     Attributes:
@@ -609,9 +609,10 @@ class SteppedPool(Stepper[p.PoolInput, p.PoolEffect], Generic[ConnectionT]):
 
     # Driving the machine.
 
-    def _step(self, input_: p.PoolInput) -> Sequence[p.PoolEffect]:
+    def _step(self, input_: p.PoolInput) -> None:
         self._state, effects = self._machine.step(self._state, input_, self._clock.now())
-        return effects
+        for effect in effects:
+            self._carry_out(effect)
 
     def _carry_out(self, effect: p.PoolEffect) -> None:  # noqa: C901, PLR0912 - one branch for each effect
         slots = self._slots

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
 
@@ -53,7 +53,7 @@ class SubscriptionSetup(NamedTuple):
     arguments: Arguments
 
 
-class SubscriptionShell(Stepper[Any, s.Effect]):
+class SubscriptionShell(Stepper[Any]):
     """The base class for subscriptions. Its methods are for the reader, except `feed`, which anything may call."""
 
     exhausted_error: ClassVar[type[RetriesExhaustedError]]
@@ -100,18 +100,19 @@ class SubscriptionShell(Stepper[Any, s.Effect]):
 
     # Driving the machine.
 
-    def _step(self, input_: Any) -> Sequence[s.Effect]:
+    def _step(self, input_: Any) -> None:
         if self._state.phase is _DONE:
-            return ()  # the end is final; later inputs are ignored
+            return  # the end is final; later inputs are ignored
         if isinstance(input_, ChannelClosing) and self._state.phase not in _BETWEEN:
-            return ()  # the stream's own end comes
+            return  # the stream's own end comes
         before = self._state.phase
         self._state, effects = self._machine.step(self._state, input_, self._calls.now(), self._calls)
         if self._state.phase in _BETWEEN:
             self._calls.rests(self)
         elif before in _BETWEEN:
             self._calls.goes_on(self)
-        return effects
+        for effect in effects:
+            self._carry_out(effect)
 
     def _carry_out(self, effect: s.Effect) -> None:  # noqa: C901 - one branch for each effect
         match effect:

@@ -17,7 +17,7 @@ import contextlib
 import logging
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -90,14 +90,15 @@ class _SteppedCall(CallShell):
         self._attempts: Attempts | None = setup.attempts
         super().__init__(setup)
 
-    def _step(self, input_: Any) -> Sequence[h.Effect]:
+    def _step(self, input_: Any) -> None:
         if self._state.phase is m.CallPhase.DONE:
-            return ()  # the end is final; later inputs are ignored
+            return  # the end is final; later inputs are ignored
         if isinstance(input_, _OF_CONNECTIONS) and self._state.phase is not m.CallPhase.WAITING:
-            return ()  # the call no longer waits for a connection
+            return  # the call no longer waits for a connection
         self._state, effects = self._machine.step(self._state, input_, self._calls.now(), self._calls)
         self._record()  # before the effects, because a blocking call makes a whole attempt in one of them
-        return effects
+        for effect in effects:
+            self._carry_out(effect)
 
     def _keep_no_requests(self) -> None:
         attempts = self._attempts

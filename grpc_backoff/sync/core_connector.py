@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -36,7 +36,7 @@ from grpc_backoff.decide.connections.core_texts import (
     shows_life,
 )
 from grpc_backoff.decide.connections.dial_times import EXPLAIN_TIMEOUT
-from grpc_backoff.engine.core_connector import BaseConnector, Tell, unheard
+from grpc_backoff.engine.core_connector import BaseConnector, Tell
 from grpc_backoff.engine.core_dial import CoreDial
 from grpc_backoff.engine.gate import Gate, LivenessReply, is_shut
 from grpc_backoff.grpcio.private import exclude_service
@@ -110,8 +110,7 @@ class CoreConnection(CoreDial, Gate):
         self.channel = owner.make_channel(limit)
         self.check = state_check(self.channel)
         self.check(True)
-        for effect in self.begin(limit):
-            self._carry_out(effect)
+        self.begin(limit)
 
     def shown(self) -> int:
         """Return the channel's state, as the integer that grpcio's core uses. Thread-safe."""
@@ -285,15 +284,8 @@ class CoreConnection(CoreDial, Gate):
         unused, self._left = now - self.last_used(), False
         self.feed(m.Looked(self.shown(), self.running, unused, self.served, self._refused, self._dropped, left))
 
-    def _step(self, input_: m.Input) -> Sequence[m.Effect]:
-        effects = super()._step(input_)
+    def _stepped(self) -> None:
         self.retired = self.retired or m.has_ended(self._state)
-        return effects
-
-    def _carry_out(self, effect: m.Effect) -> None:
-        if isinstance(effect, m.Made):
-            self._owner.made(self)
-        super()._carry_out(effect)
 
     def _notify_on(self, _shown: int) -> None:
         self._owner.conductor.watch(self)  # which looks from time to time, whatever the state
@@ -330,8 +322,6 @@ class CoreConnector(BaseConnector[CoreConnection]):
         call."""
         self.times_calls = False
         """Whether connections note when their calls begin (LV-2)."""
-        self.made: Callable[[CoreConnection], None] = unheard
-        """Called on the conductor with each new connection."""
 
     def dial(self, limit: float, tell: Tell) -> CoreConnection:
         """Start one attempt; see `BaseConnector.dial`."""

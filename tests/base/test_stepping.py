@@ -17,14 +17,13 @@ class Shell(Stepper):
     def _step(self, given):
         if self.waits:
             self._inputs.insert(0, given)
-            return None
+            return True
         self.done.append(given)
-        return self.effects.get(given, ())
-
-    def _carry_out(self, effect):
-        self.done.append(effect)
-        if effect in self.acts:
-            self.acts[effect](self)
+        for effect in self.effects.get(given, ()):
+            self.done.append(effect)
+            if effect in self.acts:
+                self.acts[effect](self)
+        return None
 
     def _drained(self):
         self.drains += 1
