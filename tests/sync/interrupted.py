@@ -99,4 +99,5 @@ def main(phase):
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored if the tests run behind `nohup` or a shell's `&`
     main(*sys.argv[1:])
