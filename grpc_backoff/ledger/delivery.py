@@ -161,7 +161,7 @@ class Delivery:
     async def _more_end_soon(self, free: int) -> bool:
         """Return whether another attempt ends within a moment, so that one claim can replace several attempts."""
         state = self._state
-        if not state.running or _PARTS * free >= state.window.size:
+        if not state.running or _PARTS * free >= state.window:
             return False
         state.room_made.clear()
         with contextlib.suppress(TimeoutError):
@@ -176,7 +176,7 @@ class Delivery:
         self._more_due = True
         if self._channel.get_state() is not grpc.ChannelConnectivity.READY:
             self._channel.refuse_if_closed()
-            state.window = state.window.closed()
+            state.window = 1
             due = await self._next_due()
             if due is None or due > 0:
                 await self._pause(due)
@@ -289,11 +289,11 @@ class Delivery:
             return
         ended = await self._caller.attempt(operation, policy, policy.timeout or state.settings.attempt_timeout)
         if ended is None:
-            state.window = state.window.closed()
+            state.window = 1
             await self._release(operation)
         else:
             self._reports.add(operation, ended)
-            state.window = state.window.grown()
+            state.widen()
 
     async def _leave_to_others(self, operation: Operation, error: OptionError) -> None:
         """Give back an operation whose policy is unknown here and claim none with this policy again.

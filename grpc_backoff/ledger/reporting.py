@@ -31,7 +31,7 @@ class AttemptReports:
         """The hooks that run, or wait until fewer do."""
         self._state = state
         self._announcer = announcer
-        self._hook_places = asyncio.Semaphore(state.window.limit)
+        self._hook_places = asyncio.Semaphore(state.settings.concurrency)
         self._doubted: set[Lease] = set()
         """Leases whose results may already be recorded, because the database's answer was lost."""
         self._unrecorded = asyncio.Event()
@@ -40,15 +40,15 @@ class AttemptReports:
         """Return how many more operations may be claimed, given the running attempts and the backlog of hooks."""
         if len(self.aside) >= _MANY:  # something is wrong with more than a few rows
             return 0
-        hooks, behind, window = self._announcer.hooks(), len(self.hooks), self._state.window
+        hooks, behind, state = self._announcer.hooks(), len(self.hooks), self._state
         if any((hooks.on_exhausted, hooks.on_conflict, hooks.on_blocked)):
             behind += sum(report.failure is not None for report, _ in self.ended)
-        return min(window.size, window.limit - behind) - len(self._state.running)
+        return min(state.window, state.settings.concurrency - behind) - len(state.running)
 
     @property
     def is_crowded(self) -> bool:
         """Whether so many hooks are running that no more should follow."""
-        return len(self.hooks) >= self._state.window.limit
+        return len(self.hooks) >= self._state.settings.concurrency
 
     def add(self, operation: Operation, report: AttemptReport) -> None:
         """Record the end of an attempt soon."""
@@ -59,7 +59,7 @@ class AttemptReports:
         """Record the ends of attempts; those that end during a transaction share the next one."""
         while True:
             await self._unrecorded.wait()
-            if self._state.running and 2 * len(self.ended) < self._state.window.size:
+            if self._state.running and 2 * len(self.ended) < self._state.window:
                 await asyncio.sleep(self._state.together)
             self.flushing = True
             try:

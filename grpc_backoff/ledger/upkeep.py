@@ -63,7 +63,7 @@ class Upkeep:
                         await self._extend()  # after an outage, this process's leases have expired but are not lost
                     await self._find_lost(first=time.monotonic() < look_at)
                 await self._expire()
-                await state.store.order_keys.set_aside(state.target, _MANY, 2 * state.window.limit)
+                await state.store.order_keys.set_aside(state.target, _MANY, 2 * state.settings.concurrency)
                 if time.monotonic() >= look_at:
                     if self._reports.aside:
                         await self._reports.record_what_is_aside()
