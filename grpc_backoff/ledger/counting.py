@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from grpc_backoff.config.target import bare_target
-from grpc_backoff.ledger.database import Database
+from grpc_backoff.ledger.database import Part
 from grpc_backoff.ledger.records import CLAIMABLE, OperationState, Queue
 from grpc_backoff.ledger.rows import STATES, is_readable
 from grpc_backoff.ledger.statements import Access, Plan, Row, Statement
@@ -17,11 +17,8 @@ _SAMPLE = 20_000
 """How many rows are counted exactly; beyond that, numbers of operations are estimates."""
 
 
-class Counting:
+class Counting(Part):
     """Counts operations."""
-
-    def __init__(self, database: Database) -> None:
-        self._db = database
 
     async def queue(self, target: str | None) -> Queue:
         """Return how many operations each state has, and how long an unfinished one has waited at most."""

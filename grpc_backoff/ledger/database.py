@@ -76,6 +76,11 @@ class Database(abc.ABC):
         """Return a query that returns these values in one column, and its parameters."""
         return self.table((name,), [(value,) for value in values])
 
+    def with_rows(self, columns: Sequence[str], rows: Sequence[Row], text: str) -> tuple[str, dict[str, object]]:
+        """Return a statement in whose text these rows are the table `r`, and its parameters."""
+        table, params = self.table(columns, rows)
+        return f"WITH r ({', '.join(columns)}) AS ({table}) {text}", params
+
     def possible(self, ids: Sequence[str]) -> Sequence[str]:
         """Return those of some ids that an operation can have."""
         return [id_ for id_ in ids if is_storable(id_)]
@@ -110,6 +115,13 @@ class Database(abc.ABC):
     def order_key(self, row: str) -> str:
         """Return the SQL for the order key of an operation."""
         return "CAST(NULL AS text)" if self.is_oldest else f"{row}.order_key"
+
+    def behind(self) -> str:
+        """Return the SQL for whether an operation `o` is behind another of its order key that has not ended well."""
+        return (
+            f"EXISTS (SELECT 1 FROM {self.dialect.operations} p WHERE p.target = o.target "
+            f"AND {self.order_key('p')} = {self.order_key('o')} AND p.seq < o.seq AND {self.open('p')})"
+        )
 
     @property
     def paused(self) -> str:
@@ -146,6 +158,13 @@ class Database(abc.ABC):
         if self._closed:
             raise LedgerUnavailableError(f"{self._name}: the ledger is closed")
         check_process(self._name, self._process)
+
+
+class Part:
+    """A part of a store, each of whose public methods is one transaction."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
 
 
 def rejection(where: str, error: Exception) -> LedgerStateError:

@@ -97,7 +97,7 @@ _TYPES = {
     **dict.fromkeys(("id",), "uuid"),
     **dict.fromkeys(("request", "response"), "bytea"),
     **dict.fromkeys(("token",), "bigint"),
-    **dict.fromkeys(("attempts", "recorded", "number", "step", "keep_response"), "integer"),
+    **dict.fromkeys(("attempts", "recorded", "step", "keep_response"), "integer"),
     **dict.fromkeys(
         ("started", "ended", "began", "finished", "previous", "delay", "not_before", "not_after"), "double precision"
     ),
@@ -112,7 +112,7 @@ _REJECTED = (psycopg.DataError,)  # psycopg's own, for a value that it cannot se
 _UNSENT = (psycopg.DataError, psycopg.ProgrammingError, psycopg.NotSupportedError, psycopg.errors.PipelineAborted)
 """Errors that psycopg raises by itself for a value or a statement that it does not send, or after an error before."""
 _SUCCEEDED = (
-    "held AS (SELECT o.seq, o.id, r.token, o.recorded + 1 AS number, o.lease_began, clock_timestamp() AS ended "
+    ", held AS (SELECT o.seq, o.id, r.token, o.recorded + 1 AS number, o.lease_began, clock_timestamp() AS ended "
     "FROM grpc_backoff.operations o JOIN r ON o.id = r.id AND o.lease_token = r.token "
     "WHERE o.state = 'in_progress' AND isfinite(o.began) AND isfinite(o.lease_began) AND isfinite(o.lease_until) "
     "AND coalesce(abs(o.previous), 0) < 'Infinity' FOR UPDATE OF o SKIP LOCKED), "
@@ -215,15 +215,12 @@ class PostgresRecording(Recording):
         """
         if not reports or self._db.is_oldest:  # whose tables have no reason
             return {}
-        rows, params = self._db.table(("id", "token"), [(report.id, report.token) for report in reports])
+        leases = [(report.id, report.token) for report in reports]
         try:
-            found = await self._db.rows(f"WITH r (id, token) AS ({rows}), {_SUCCEEDED}", params, Access.LIMITED)
+            found = await self._db.rows(*self._db.with_rows(("id", "token"), leases, _SUCCEEDED), Access.LIMITED)
         except (LedgerBusyError, LedgerStateError):  # about one of them; nothing was written
             return {}
-        ended = [id_ for id_, _, _, order_key in found if order_key is not None]
-        if ended:
-            with contextlib.suppress(LedgerError):  # as in `Recording.record`
-                await self._keys.take_up(ended)
+        await self._keys.take_up_after(id_ for id_, _, _, order_key in found if order_key is not None)
         succeeded = OperationState.SUCCEEDED
         return {
             (id_, token): Recorded(id_, succeeded, attempts, "OK", live=True, order_key=order_key)

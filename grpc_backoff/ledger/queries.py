@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from grpc_backoff.ledger.database import LONG_AGO, Database, spellings
-from grpc_backoff.ledger.order_keys import OrderKeys
+from grpc_backoff.ledger.database import LONG_AGO, Part, spellings
 from grpc_backoff.ledger.records import (
     CLAIMABLE,
     WELL,
@@ -20,19 +19,15 @@ from grpc_backoff.ledger.statements import Access, Row, texts
 _ATTEMPT = ("number", "started", "ended", "code", "delay", "source")
 
 
-class Queries:
+class Queries(Part):
     """Finds operations."""
-
-    def __init__(self, database: Database, order_keys: OrderKeys) -> None:
-        self._db = database
-        self._keys = order_keys
 
     async def ready(self, which: Filter, limit: int, policy_of: PolicyOf) -> list[Readiness]:
         """For each operation, return whether it is ready, when it became or will become ready, and why (LG-5)."""
         held = (
             f"CASE WHEN o.state NOT IN ({texts(CLAIMABLE)}) THEN NULL "
             f"WHEN EXISTS (SELECT 1 FROM {self._db.paused} p WHERE p.target = o.target) THEN 'paused' "
-            f"WHEN {self._keys.behind()} THEN 'blocked' END"
+            f"WHEN {self._db.behind()} THEN 'blocked' END"
         )
         columns = f"{', '.join(f'o.{name}' for name in READY)}, {held}, {self._db.dialect.now}"
         return [readiness(row, policy_of) for row in await self._select(columns, which, limit)]

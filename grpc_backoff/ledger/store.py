@@ -38,7 +38,7 @@ class Store(Database):
         self.submitting = Submitting(self)
         self.claiming = Claiming(self, self.order_keys)
         self.recording = Recording(self, self.order_keys)
-        self.queries = Queries(self, self.order_keys)
+        self.queries = Queries(self)
         self.counting = Counting(self)
         self.manual = Manual(self, self.order_keys)
 
