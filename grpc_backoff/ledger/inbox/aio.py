@@ -13,21 +13,11 @@ import grpc
 import grpc.aio
 
 from grpc_backoff.ledger.inbox.decision import HANDLE, AioExecute, NotRecorded, Query, Refused
-from grpc_backoff.ledger.inbox.handling import (
-    AioDatabase,
-    Handler,
-    Passage,
-    Settings,
-    databases,
-    guarded,
-    handing_out,
-    no_scope,
-    prune,
-)
+from grpc_backoff.ledger.inbox.handling import AioDatabase, Handler, Inbox, Passage, Settings, handing_out, no_scope
 from grpc_backoff.ledger.statements import Row, follow_async
 
 
-class AioInbox(grpc.aio.ServerInterceptor):
+class AioInbox(Inbox[AioDatabase], grpc.aio.ServerInterceptor):
     """A server interceptor that executes each call with an `idempotency-key` once, even if clients repeat it.
 
     ::
@@ -40,11 +30,6 @@ class AioInbox(grpc.aio.ServerInterceptor):
     A call that fails is rolled back and not recorded, so a repeat executes it again. Interceptors that come before this
     one see requests and responses as bytes, so place it last, and in any case after authentication.
     """
-
-    def __init__(self, database: AioDatabase, settings: Settings) -> None:
-        """Create an inbox on an open database; use `open` instead."""
-        self._database = database
-        self._settings = settings
 
     @classmethod
     async def open(
@@ -77,7 +62,7 @@ class AioInbox(grpc.aio.ServerInterceptor):
             OptionError: an argument has an invalid value.
         """
         settings = Settings(required, scope, hold, connections)
-        database = databases(url, connections)[0]()
+        database = settings.databases(url)[0]()
         await asyncio.to_thread(database.migrate, apply=migrate)
         await database.open()
         return cls(database, settings)
@@ -108,7 +93,7 @@ class AioInbox(grpc.aio.ServerInterceptor):
             LedgerUnavailableError: the database cannot be used.
             OptionError: `older_than` is not a number of seconds.
         """
-        return await asyncio.to_thread(prune, self._database, older_than)
+        return await asyncio.to_thread(self._prune, older_than)
 
     async def intercept_service(
         self,
@@ -117,18 +102,13 @@ class AioInbox(grpc.aio.ServerInterceptor):
     ) -> Handler | None:
         """Return the handler of a call, which goes through the inbox if it has a key."""
         handler = await continuation(handler_call_details)
-        return guarded(handler, handler_call_details, self._settings, inspect.iscoroutinefunction, self._answer)
+        return self._guarded(handler, handler_call_details, inspect.iscoroutinefunction, self._answer)
 
     async def _answer(
-        self,
-        handler: Handler,
-        method: str,
-        key: str | Refused,
-        request: bytes,
-        context: grpc.aio.ServicerContext[Any, Any],
+        self, enter: Callable[..., Passage], request: bytes, context: grpc.aio.ServicerContext[Any, Any]
     ) -> bytes | None:
         try:
-            passage = Passage(self._database, self._settings, handler, method, key, request, context)
+            passage = enter(request, context)
 
             async def take(connection: object, execute: AioExecute, step: Query | None) -> Sequence[Row] | bytes | None:
                 if step is not HANDLE:

@@ -22,7 +22,6 @@ class Refused(Exception):  # noqa: N818 - not an error of the program
     """Ends a call that is neither executed nor answered from the record, with the name of a status and details."""
 
     def __init__(self, code: str, details: str) -> None:
-        """Store the status."""
         super().__init__(code, details)
         self.code, self.details = code, details
 

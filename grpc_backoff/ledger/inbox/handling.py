@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import grpc
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 AioDatabase: TypeAlias = "AioPostgres | AioSQLite"
 SyncDatabase: TypeAlias = "SyncPostgres | SyncSQLite"
+DatabaseT = TypeVar("DatabaseT", bound="AioDatabase | SyncDatabase")
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 SLICE = 0.5
 """How long a call waits for another at a time, in seconds. In between, it gives its connection to others."""
@@ -83,9 +84,27 @@ class Settings:
         if not callable(self.scope):
             raise OptionError("scope", self.scope, "a function that takes the servicer context and returns a string")
         object.__setattr__(self, "hold", checks.duration("hold", self.hold, Unit.SECONDS))
-        whole = isinstance(self.connections, int) and not isinstance(self.connections, bool)
-        if not whole or self.connections < 1:
-            raise OptionError("connections", self.connections, "a whole number of at least 1")
+        checks.whole(1)("connections", self.connections, Unit.SECONDS)
+
+    def databases(self, url: str | os.PathLike[str]) -> tuple[Callable[[], AioDatabase], Callable[[], SyncDatabase]]:
+        """Return what makes the database at a URL for each API, not yet open.
+
+        Raises:
+            MissingExtra: PostgreSQL needs the extra `postgres`.
+            OptionError: the URL is neither one of PostgreSQL nor the path of an SQLite file.
+        """
+        text = read_url(url)
+        if text.startswith(POSTGRES_URL):
+            from grpc_backoff.ledger.inbox import postgres  # noqa: PLC0415 - an optional package
+
+            number = self.connections
+            return lambda: postgres.AioPostgres(text, number), lambda: postgres.SyncPostgres(text, number)
+        path = text.removeprefix(SQLITE_URL)
+        if "://" in path or path in ("", ":memory:") or path.startswith("file:"):
+            raise OptionError("url", f"{path.partition('://')[0]}...", URLS)
+        from grpc_backoff.ledger.inbox import sqlite  # noqa: PLC0415 - like the other
+
+        return lambda: sqlite.AioSQLite(path), lambda: sqlite.SyncSQLite(path)
 
 
 def no_scope(_context: object) -> str:
@@ -93,57 +112,42 @@ def no_scope(_context: object) -> str:
     return ""
 
 
-def databases(
-    url: str | os.PathLike[str], connections: int
-) -> tuple[Callable[[], AioDatabase], Callable[[], SyncDatabase]]:
-    """Return what makes the database of an inbox for each API, not yet open.
+class Inbox(Generic[DatabaseT]):
+    """What the interceptors of both APIs are: a database, settings, and how a call goes through."""
 
-    Raises:
-        MissingExtra: PostgreSQL needs the extra `postgres`.
-        OptionError: the URL is neither one of PostgreSQL nor the path of an SQLite file.
-    """
-    text = read_url(url)
-    if text.startswith(POSTGRES_URL):
-        from grpc_backoff.ledger.inbox import postgres  # noqa: PLC0415 - an optional package
+    def __init__(self, database: DatabaseT, settings: Settings) -> None:
+        """Create an inbox on an open database; use `open` instead."""
+        self._database = database
+        self._settings = settings
 
-        return lambda: postgres.AioPostgres(text, connections), lambda: postgres.SyncPostgres(text, connections)
-    path = text.removeprefix(SQLITE_URL)
-    if "://" in path or path in ("", ":memory:") or path.startswith("file:"):
-        raise OptionError("url", f"{path.partition('://')[0]}...", URLS)
-    from grpc_backoff.ledger.inbox import sqlite  # noqa: PLC0415 - like the other
+    def _guarded(
+        self,
+        handler: Handler | None,
+        details: grpc.HandlerCallDetails,
+        usable: Callable[[object], bool],
+        answer: Callable[..., object],
+    ) -> Handler | None:
+        """Return a call's handler or, if the inbox does not let the call pass, one of the same arity for bytes.
 
-    return lambda: sqlite.AioSQLite(path), lambda: sqlite.SyncSQLite(path)
+        That one calls `answer` with a function that makes the call's passage of request and context, and with both.
+        """
+        key = None if handler is None else _key(handler, details, self._settings, usable)
+        if handler is None or key is None:
+            return handler
+        requests, responses = (
+            "stream" if many else "unary" for many in (handler.request_streaming, handler.response_streaming)
+        )
+        make: Callable[..., Handler] = getattr(grpc, f"{requests}_{responses}_rpc_method_handler")
+        enter = functools.partial(Passage, self._database, self._settings, handler, details.method, key)
+        return make(functools.partial(answer, enter))
 
-
-def prune(database: AioDatabase | SyncDatabase, older_than: float) -> int:
-    """Delete the records of an inbox that are older than this many seconds; return how many there were."""
-    seconds = min(checks.pause("older_than", older_than, Unit.SECONDS), LONG_AGO)
-    total = 0
-    with database.connected() as connection:
-        while deleted := connection.execute(database.statements.prune, (seconds,)).rowcount:
-            total += deleted
-    return total
-
-
-def guarded(
-    handler: Handler | None,
-    details: grpc.HandlerCallDetails,
-    settings: Settings,
-    usable: Callable[[object], bool],
-    answer: Callable[..., object],
-) -> Handler | None:
-    """Return a call's handler or, if the inbox does not let the call pass, one of the same arity for bytes.
-
-    That one calls `answer` with the handler, the method, the key or the refusal, the request and the context.
-    """
-    key = None if handler is None else _key(handler, details, settings, usable)
-    if handler is None or key is None:
-        return handler
-    requests, responses = (
-        "stream" if many else "unary" for many in (handler.request_streaming, handler.response_streaming)
-    )
-    make: Callable[..., Handler] = getattr(grpc, f"{requests}_{responses}_rpc_method_handler")
-    return make(functools.partial(answer, handler, details.method, key))
+    def _prune(self, older_than: float) -> int:
+        seconds = min(checks.pause("older_than", older_than, Unit.SECONDS), LONG_AGO)
+        total = 0
+        with self._database.connected() as connection:
+            while deleted := connection.execute(self._database.statements.prune, (seconds,)).rowcount:
+                total += deleted
+        return total
 
 
 def _key(

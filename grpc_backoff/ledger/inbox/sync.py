@@ -10,17 +10,7 @@ from typing import Never, Protocol, Self
 import grpc
 
 from grpc_backoff.ledger.inbox.decision import HANDLE, Execute, NotRecorded, Query, Refused
-from grpc_backoff.ledger.inbox.handling import (
-    Handler,
-    Passage,
-    Settings,
-    SyncDatabase,
-    databases,
-    guarded,
-    handing_out,
-    no_scope,
-    prune,
-)
+from grpc_backoff.ledger.inbox.handling import Handler, Inbox, Passage, Settings, SyncDatabase, handing_out, no_scope
 from grpc_backoff.ledger.statements import Row, follow
 
 
@@ -30,13 +20,8 @@ class _Context(Protocol):
     def is_active(self) -> bool: ...
 
 
-class SyncInbox(grpc.ServerInterceptor):
+class SyncInbox(Inbox[SyncDatabase], grpc.ServerInterceptor):
     """A server interceptor like `AioInbox`, for `grpc.server`."""
-
-    def __init__(self, database: SyncDatabase, settings: Settings) -> None:
-        """Create an inbox on an open database; use `open` instead."""
-        self._database = database
-        self._settings = settings
 
     @classmethod
     def open(
@@ -54,7 +39,7 @@ class SyncInbox(grpc.ServerInterceptor):
         A repeat that waits, for up to `hold` seconds, occupies a thread of the server.
         """
         settings = Settings(required, scope, hold, connections)
-        database = databases(url, connections)[1]()
+        database = settings.databases(url)[1]()
         database.migrate(apply=migrate)
         database.open()
         return cls(database, settings)
@@ -84,7 +69,7 @@ class SyncInbox(grpc.ServerInterceptor):
             LedgerUnavailableError: the database cannot be used.
             OptionError: `older_than` is not a number of seconds.
         """
-        return prune(self._database, older_than)
+        return self._prune(older_than)
 
     def intercept_service(
         self,
@@ -93,13 +78,11 @@ class SyncInbox(grpc.ServerInterceptor):
     ) -> Handler | None:
         """Return the handler of a call, which goes through the inbox if it has a key."""
         handler = continuation(handler_call_details)
-        return guarded(handler, handler_call_details, self._settings, callable, self._answer)
+        return self._guarded(handler, handler_call_details, callable, self._answer)
 
-    def _answer(
-        self, handler: Handler, method: str, key: str | Refused, request: bytes, context: _Context
-    ) -> bytes | None:
+    def _answer(self, enter: Callable[..., Passage], request: bytes, context: _Context) -> bytes | None:
         try:
-            passage = Passage(self._database, self._settings, handler, method, key, request, context)
+            passage = enter(request, context)
 
             def take(connection: object, execute: Execute, step: Query | None) -> Sequence[Row] | bytes | None:
                 if step is not HANDLE:
