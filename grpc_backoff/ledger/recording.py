@@ -12,9 +12,9 @@ from grpc_backoff.ledger.database import Database
 from grpc_backoff.ledger.errors import LedgerBusyError, LedgerStateError
 from grpc_backoff.ledger.order_keys import OrderKeys
 from grpc_backoff.ledger.records import CLAIMABLE, LOST, WELL, AttemptReport, OperationState, Recorded
-from grpc_backoff.ledger.rows import LockedRow, PolicyOf
+from grpc_backoff.ledger.rows import PolicyOf, locked_rows
 from grpc_backoff.ledger.statements import NO_LEASE, Access, Plan, Statement
-from grpc_backoff.ledger.transitions import Change, after_failure, after_loss, after_success, ledger_policy
+from grpc_backoff.ledger.transitions import Change, LockedRow, after_failure, after_loss, after_success, ledger_policy
 
 _LOG = logging.getLogger("grpc_backoff")
 _HEAD = 1000
@@ -40,13 +40,13 @@ class _End(NamedTuple):
     @classmethod
     def of(cls, row: LockedRow, report: AttemptReport) -> _End:
         """Decide what follows a report."""
-        standing, token, failure = row.standing(row.now), report.token, report.failure
+        token, failure = report.token, report.failure
         if failure is None:
-            change = after_success(standing, token)
+            change = after_success(row, token)
             kept = report.response if change.state is OperationState.SUCCEEDED else None
             return cls(row, token, row.now, "OK", None, change, response=kept)
         policy = ledger_policy(report.policy)
-        change = after_failure(policy, standing, token, failure, draw=report.draw, can_refresh=report.can_refresh)
+        change = after_failure(policy, row, token, failure, draw=report.draw, can_refresh=report.can_refresh)
         return cls(row, token, row.now, failure.code, report.details, change)
 
     @property
@@ -90,7 +90,6 @@ class Recording:
     """The errors that are about one row, so that the others are recorded without it."""
 
     def __init__(self, database: Database, order_keys: OrderKeys) -> None:
-        """Begin with no operation named in the log."""
         self._db = database
         self._keys = order_keys
         self._named: set[str] = set()
@@ -123,7 +122,7 @@ class Recording:
             which = f"JOIN r ON o.id = r.id ORDER BY o.id{self._db.dialect.lock}"  # ordered, so that two never deadlock
             text = f", {self._locked(which)}"
             [found] = yield [Statement(*self._db.with_rows(("id",), [(id_,) for id_ in some], text))]
-            read, problems = LockedRow.read(found)
+            read, problems = locked_rows(found)
             recorded = yield from self._write([_End.of(row, some[row.id][1]) for row in read])
             outcomes |= {some[report.id][0]: report for report in recorded}
             outcomes |= {some[id_][0]: _unreadable(id_, problem) for id_, problem in problems.items()}
@@ -158,12 +157,11 @@ class Recording:
         except LedgerStateError:  # about one of them, so that each is tried by itself
             text = f"SELECT o.id FROM {d.operations} o WHERE {expired} {condition}ORDER BY o.lease_until LIMIT :limit"
             ids = [id_ for (id_,) in await db.rows(text, params, Access.READ)]
-        outcomes = []
+        outcomes, one = [], which.format("AND o.id = :id ")
         for id_ in ids:
-            rows, only = db.column([id_])
-            one = which.format(f"AND o.id IN ({rows}) ")
+            only = params | {"id": id_}
             try:
-                outcomes += await db.run(lambda: self._lose(policy_of, one, params | only), Access.TRANSACTION)  # noqa: B023 - it has run then
+                outcomes += await db.run(lambda: self._lose(policy_of, one, only), Access.TRANSACTION)  # noqa: B023 - it has run then
             except LedgerStateError as error:
                 self._name_once(id_, error)
         return outcomes
@@ -178,12 +176,12 @@ class Recording:
         yield [Statement(text, {}, answers=False) for text in self._db.dialect.corrections]
         [found] = yield [Statement(f"WITH {self._locked(which)}", params)]
         ends = []
-        read, problems = LockedRow.read(found)
+        read, problems = locked_rows(found)
         for id_, problem in problems.items():
             self._name_once(id_, _unreadable(id_, problem))
         for row in read:
             ended = row.now if row.lease_until is None else row.lease_until  # from when `ready` counts as well
-            change = after_loss(ledger_policy(policy_of(row.policy)), row.standing(ended))
+            change = after_loss(ledger_policy(policy_of(row.policy)), row, ended)
             ends.append(_End(row, row.lease_token, ended, LOST, None, change))
         return (yield from self._write(ends))
 
@@ -261,7 +259,7 @@ class Recording:
         d = self._db.dialect
         which = f"WHERE o.id = :id{d.lock}"
         [found] = yield [Statement(f"WITH {self._locked(which)}", {"id": operation})]
-        waiting = [row for row in LockedRow.read(found)[0] if OperationState(row.state) in CLAIMABLE]
+        waiting = [row for row in locked_rows(found)[0] if OperationState(row.state) in CLAIMABLE]
         delays = [(row, ledger_policy(policy_of(row.policy)).max_server_delay or 0.0) for row in waiting]
         yield self._each(
             f"UPDATE {d.operations} AS o SET state = 'waiting_for_retry', backoff_request_seconds = r.delay, "
