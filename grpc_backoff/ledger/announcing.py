@@ -59,13 +59,8 @@ class Announcer:
         following = [hook for hook in (limits.get(recorded.state), hooks.on_blocked if blocks else None) if hook]
         if not following:
             return None
-        after = dataclasses.replace(
-            operation,
-            state=recorded.state,
-            attempts=recorded.attempts,
-            code=recorded.code or operation.code,
-            next_attempt_at=None,
-        )
+        code, attempts = recorded.code or operation.code, recorded.attempts
+        after = dataclasses.replace(operation, state=recorded.state, attempts=attempts, code=code, next_attempt_at=None)
 
         async def run() -> None:
             for hook in following:
@@ -117,12 +112,5 @@ def _log(level: int, event: operation_events.OperationEvent, line: str, *said: o
     if _LOG.isEnabledFor(level):
         fields = {name: getattr(event, name, None) for name in FIELDS}
         trace = f"; trace {event.trace_id}" if event.trace_id else ""
-        _LOG.log(
-            level,
-            f"%s: operation %s %s {line}{trace}",
-            event.target,
-            event.operation_id,
-            event.method,
-            *said,
-            extra=fields,
-        )
+        words = event.target, event.operation_id, event.method, *said
+        _LOG.log(level, f"%s: operation %s %s {line}{trace}", *words, extra=fields)

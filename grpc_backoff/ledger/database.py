@@ -10,13 +10,7 @@ from typing import ClassVar, TypeVar
 
 from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.config.target import bare_target
-from grpc_backoff.ledger.errors import (
-    LedgerSchemaError,
-    LedgerStateError,
-    LedgerUnavailableError,
-    first_line,
-    wrong_type,
-)
+from grpc_backoff.ledger.errors import LedgerSchemaError, LedgerUnavailableError, wrong_type
 from grpc_backoff.ledger.records import WELL, OperationState, is_storable
 from grpc_backoff.ledger.rows import OPERATION
 from grpc_backoff.ledger.statements import Access, Dialect, Plan, Row, Statement, one, texts
@@ -165,11 +159,6 @@ class Part:
 
     def __init__(self, database: Database) -> None:
         self._db = database
-
-
-def rejection(where: str, error: Exception) -> LedgerStateError:
-    """Return the error for a row that the database rejects for good, so that repeating does not help."""
-    return LedgerStateError(f"{where}: the database rejects the row: {first_line(error)}; nothing was stored")
 
 
 def read_url(value: object) -> str:

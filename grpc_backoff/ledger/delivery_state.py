@@ -14,14 +14,10 @@ _LOG = logging.getLogger("grpc_backoff")
 
 
 class DeliveryState:
-    """The state of one delivery that several of its tasks use.
+    """The state of one delivery that several of its tasks use, beside what it delivers from where.
 
     Attributes:
-        store: the database.
-        settings: the limits and times of the delivery.
-        target: the target whose operations are delivered.
         window: how many attempts may run: one after the channel has reconnected, and then more (LG-10).
-        running: the running attempts.
         held: the leases of the operations that were claimed and are not recorded or given back yet.
         news: set when an operation may be due that no claim has seen.
         room_made: set when more operations may be claimed than before.
@@ -32,7 +28,6 @@ class DeliveryState:
     """Seconds to wait for attempts to end together, which saves claims and recordings."""
 
     def __init__(self, store: Store, settings: LedgerSettings, target: str) -> None:
-        """Start with nothing claimed."""
         self.store = store
         self.settings = settings
         self.target = target

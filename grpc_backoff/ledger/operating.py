@@ -31,12 +31,7 @@ _PAGE = 20 * _MANY
 
 
 class Operating:
-    """The queries and the manual actions of a ledger, which are methods of `Ledger`.
-
-    Attributes:
-        store: the database.
-        settings: the limits and times of the ledger.
-    """
+    """The queries and the manual actions of a ledger, which are methods of `Ledger`."""
 
     settings: LedgerSettings
 
@@ -56,12 +51,7 @@ class Operating:
         return found[0]
 
     async def find(
-        self,
-        which: Filter | None = None,
-        *,
-        limit: int = _MANY,
-        newest_first: bool = False,
-        after: str | None = None,
+        self, which: Filter | None = None, *, limit: int = _MANY, newest_first: bool = False, after: str | None = None
     ) -> list[Operation]:
         """Return operations, oldest first; `Filter(states=(OperationState.FAILED,))` selects those that have failed.
 

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import LiteralString, TypeVar
 
 from grpc_backoff.base.base_errors import MissingExtra, OptionError
-from grpc_backoff.ledger.database import check_version, rejection
+from grpc_backoff.ledger.database import check_version
 from grpc_backoff.ledger.errors import (
     LedgerBusyError,
     LedgerError,
@@ -27,6 +27,7 @@ from grpc_backoff.ledger.errors import (
     LedgerStateError,
     LedgerUnavailableError,
     first_line,
+    rejection,
     wrong_type,
 )
 from grpc_backoff.ledger.recording import Recording
@@ -85,30 +86,21 @@ _UNTIDINESS = Statement(
 
 Attempts are found by their key, whatever the planner knows of them.
 """
-_FIRST = (
-    "SELECT coalesce((SELECT {due} FROM grpc_backoff.operations o WHERE {open} AND o.target = :target "
-    "AND {due} <= now() ORDER BY {due}, o.seq LIMIT 1), now())"
-)
 _SLACK = 10.0
 """Seconds before the first operation that is due, from which on claims look."""
 _EPOCH = 946_684_800  # PostgreSQL counts from the year 2000; this is its distance to 1970, in seconds
 _INFINITE = {b"\x7f" + 7 * b"\xff": math.inf, b"\x80" + 7 * b"\x00": -math.inf}
-_TYPES = {
-    **dict.fromkeys(("id",), "uuid"),
-    **dict.fromkeys(("request", "response"), "bytea"),
-    **dict.fromkeys(("token",), "bigint"),
-    **dict.fromkeys(("attempts", "recorded", "step", "keep_response"), "integer"),
-    **dict.fromkeys(
-        ("started", "ended", "began", "finished", "previous", "delay", "not_before", "not_after"), "double precision"
-    ),
-    **dict.fromkeys(("refreshed",), "boolean"),
-}
+_TYPES = (
+    {"id": "uuid", "token": "bigint", "request": "bytea", "response": "bytea", "refreshed": "boolean"}
+    | dict.fromkeys(("attempts", "recorded", "step", "keep_response"), "integer")
+    | dict.fromkeys(("started", "ended", "began", "finished", "not_before", "not_after"), "double precision")
+    | dict.fromkeys(("previous", "delay"), "double precision")
+)
 """The types of the columns that `_table` passes in; those of all others are text."""
 _ENDED = ("08", "57P")
 """Classes of errors that end a connection, whatever their severity: PgBouncer's own, and the operator's."""
 _REJECTING = ("22", "23", "44", "P0")
 """Classes of errors about a row: its data, a constraint, a view's condition, and what a trigger raised."""
-_REJECTED = (psycopg.DataError,)  # psycopg's own, for a value that it cannot send
 _UNSENT = (psycopg.DataError, psycopg.ProgrammingError, psycopg.NotSupportedError, psycopg.errors.PipelineAborted)
 """Errors that psycopg raises by itself for a value or a statement that it does not send, or after an error before."""
 _SUCCEEDED = (
@@ -176,11 +168,6 @@ class _Request:
         self.connection: Session | None = None
         self.broken = False
         self.expired: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    @property
-    def stored(self) -> bool | None:
-        """What is known about the data without an answer: False if nothing was stored, None if that is unknown."""
-        return None if self.connection is not None and self.connection.committing else False
 
     def expire(self, task: asyncio.Task[object]) -> None:
         if task.done():
@@ -369,7 +356,9 @@ class PostgresStore(Store):
         task.add_done_callback(lambda task: task.cancelled() or task.exception())  # its caller may have been cancelled
         await asyncio.wait((task, request.expired), return_when=asyncio.FIRST_COMPLETED)
         if request.expired.done():
-            raise LedgerUnavailableError(f"{self._name}: no answer within {seconds:g} s", stored=request.stored)
+            unknown = request.connection is not None and request.connection.committing
+            stored = None if unknown else False
+            raise LedgerUnavailableError(f"{self._name}: no answer within {seconds:g} s", stored=stored)
         return task.result()
 
     async def _work(self, work: Work[ResultT], request: _Request) -> ResultT:
@@ -433,7 +422,8 @@ class PostgresStore(Store):
                 "add target_session_attrs=read-write to the URL"
             ) from error
         except psycopg.Error as error:
-            if isinstance(error, _REJECTED) or (error.sqlstate or "").startswith(_REJECTING):
+            # A DataError may be psycopg's own, for a value that it cannot send.
+            if isinstance(error, psycopg.DataError) or (error.sqlstate or "").startswith(_REJECTING):
                 raise rejection(self._name, error) from error
             unheard = connection.committing and is_in_doubt(error, broken=connection.broken)
             raise LedgerUnavailableError(
@@ -495,11 +485,8 @@ class PostgresStore(Store):
             allowed = "a psycopg connection for a ledger in PostgreSQL; for other drivers see Ledger.statement"
             raise TypeError(wrong_type("within", connection, allowed))
         if connection.autocommit and connection.info.transaction_status == _IDLE:
-            raise OptionError(
-                "within",
-                "psycopg connection in autocommit mode",
-                "a connection with an open transaction: use connection.transaction()",
-            )
+            allowed = "a connection with an open transaction: use connection.transaction()"
+            raise OptionError("within", "psycopg connection in autocommit mode", allowed)
         if connection.info.parameter_status("client_encoding") == "SQL_ASCII":
             allowed = "a connection with another one, such as client_encoding=UTF8"
             raise OptionError("within", "psycopg connection with client_encoding=SQL_ASCII", allowed)
@@ -536,8 +523,11 @@ class PostgresStore(Store):
         would step over them. An operation whose own transaction took longer than `_SLACK`, and one that another process
         takes up, are found once this has been called again.
         """
-        floors = self.floors
-        text = _FIRST.format(due=self.due("o"), open=self.open("o"))
+        floors, due = self.floors, self.due("o")
+        text = (
+            f"SELECT coalesce((SELECT {due} FROM grpc_backoff.operations o WHERE {self.open('o')} "
+            f"AND o.target = :target AND {due} <= now() ORDER BY {due}, o.seq LIMIT 1), now())"
+        )
         [(first,)] = await self.rows(text, {"target": target}, Access.READ)
         floors[target] = first - _SLACK
 

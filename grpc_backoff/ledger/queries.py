@@ -10,7 +10,6 @@ from grpc_backoff.ledger.records import (
     Operation,
     OperationAttempt,
     OperationOutcome,
-    OperationState,
     Readiness,
 )
 from grpc_backoff.ledger.rows import READY, STATES, PolicyOf, operation_of, readiness
@@ -57,17 +56,17 @@ class Queries(Part):
         db, d = self._db, self._db.dialect
         beyond, order = ("<", "DESC") if newest_first else (">", "ASC")
         equal = ("method", "idempotency_key", "order_key", "code")
-        params: dict[str, object] = {name: getattr(which, name) for name in (*equal, "older_than")}
-        params |= {"after": after, "after_id": after_id}
+        age = None if which.older_than is None else min(which.older_than, LONG_AGO)
+        parts = {"older_than": age, "after": after, "after_id": after_id} | {
+            name: getattr(which, name) for name in equal
+        }
         conditions = {name: f"o.{name} = :{name}" for name in equal} | {
             "order_key": f"{db.order_key('o')} = :order_key",
             "after": f"o.seq {beyond} :after",
             "after_id": f"o.seq {beyond} (SELECT a.seq FROM {d.operations} a WHERE a.id = :after_id)",
             "older_than": f"o.created <= {d.later.format(d.now, '-:older_than')}",
         }
-        params = {name: value for name, value in params.items() if value is not None}
-        if which.older_than is not None:
-            params["older_than"] = min(which.older_than, LONG_AGO)
+        params: dict[str, object] = {name: value for name, value in parts.items() if value is not None}
         terms = ["true", *(conditions[name] for name in params)]
         if which.states:
             terms.append(f"o.state IN ({texts(which.states)})")
@@ -92,7 +91,7 @@ class Queries(Part):
             "WHERE o.id = :id"
         )
         for key, state, attempts, code, details, kept in await self._db.rows(text, {"id": id}, Access.READ):
-            standing = STATES.get(state, OperationState.PENDING)
+            standing = STATES.get(state, STATES["pending"])
             return OperationOutcome(
                 id=key, state=standing, attempts=attempts, code=code, details=details, response=kept
             )

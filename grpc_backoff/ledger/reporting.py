@@ -21,7 +21,6 @@ class AttemptReports:
     """Records the ends of a delivery's attempts, and runs the hooks that follow alongside the next ones."""
 
     def __init__(self, state: DeliveryState, announcer: Announcer) -> None:
-        """Begin with nothing to record."""
         self.ended: list[tuple[AttemptReport, Operation]] = []
         """What is not recorded yet."""
         self.aside: list[tuple[AttemptReport, Operation]] = []
@@ -84,13 +83,8 @@ class AttemptReports:
         del self.ended[: len(batch)]
         for (report, operation), recorded in zip(batch, answers, strict=True):
             if isinstance(recorded, LedgerStateError):
-                _LOG.error(
-                    "%s: the end of an attempt at operation %s cannot be recorded, so it is set aside and recorded "
-                    "once that is possible: %s",
-                    self._state.target,
-                    operation.id,
-                    recorded,
-                )
+                line = "%s: the end of an attempt at operation %s cannot be recorded, so it is set aside and recorded "
+                _LOG.error(line + "once that is possible: %s", self._state.target, operation.id, recorded)
                 self.aside.append((report, operation))
             else:
                 self._settle(report, operation, recorded)
@@ -110,18 +104,10 @@ class AttemptReports:
 
     async def record_what_is_aside(self) -> None:
         """Try again to record what was set aside; its leases are extended meanwhile, so that nothing runs again."""
-        aside, self.aside = self.aside, []
-        while aside:
-            report, operation = aside[-1]
-            try:
-                [answer] = await self._state.store.recording.record([report])
-            except BaseException:
-                self.aside += aside
-                raise
-            aside.pop()
-            if isinstance(answer, LedgerStateError):
-                self.aside.append((report, operation))
-            else:
+        for report, operation in [*self.aside]:
+            [answer] = await self._state.store.recording.record([report])
+            if not isinstance(answer, LedgerStateError):
+                self.aside.remove((report, operation))
                 self._settle(report, operation, answer)
 
     async def _first_answer(

@@ -82,9 +82,10 @@ class Submitting(Part):
         columns = [at.format(f"{mark}{name}") if name == "not_after" else f"{mark}{name}" for name in later]
         return ", ".join([mark + _GIVEN.replace(", ", f", {mark}"), new, *columns])
 
-    def _inserting(self, new: str, later: Sequence[str]) -> str:
-        """Return the INSERT of new rows; on a known id or key, the existing row is left unchanged."""
-        return f"INSERT INTO {self._db.dialect.operations} ({_columns(later)}) {new} ON CONFLICT DO NOTHING"
+    def _inserting(self, new: str, later: Sequence[str], conflict: str = "DO NOTHING") -> str:
+        """Return the INSERT of new rows; on a known id or key, the existing row `o` is left unchanged by default."""
+        columns = ", ".join([_GIVEN, _INITIAL, *later])
+        return f"INSERT INTO {self._db.dialect.operations} AS o ({columns}) {new} ON CONFLICT {conflict}"
 
     def _known(self, submissions: Sequence[Submission]) -> Statement:
         columns = ("id", "target", "method", "request", "idempotency_key")
@@ -133,12 +134,12 @@ class Submitting(Part):
             insert = self._inserting(f"SELECT {self._db.typed(new)}", later)
         elif submission.idempotency_key is not None:
             stored = f"SELECT 1 FROM {self._db.dialect.operations} s WHERE s.id = :id"
-            insert = (
-                f"INSERT INTO {self._db.dialect.operations} AS o ({_columns(later)}) "
-                f"SELECT {self._db.typed(new)}{locked} WHERE NOT EXISTS ({stored}) "
-                "ON CONFLICT (target, method, idempotency_key) WHERE idempotency_key IS NOT NULL "
+            conflict = (
+                "(target, method, idempotency_key) WHERE idempotency_key IS NOT NULL "
                 f"DO UPDATE SET {self._db.dialect.refuse} WHERE o.request <> excluded.request"
             )
+            select = f"SELECT {self._db.typed(new)}{locked} WHERE NOT EXISTS ({stored})"
+            insert = self._inserting(select, later, conflict)
         params = {**_stored(submission)._asdict(), **self._db.times()}
         names = re.findall(PARAMETER, insert)
         numbers = iter(range(1, len(names) + 1))
@@ -157,11 +158,6 @@ def remedy(submissions: Sequence[Submission]) -> str:
 def _later(submissions: Sequence[Submission]) -> list[str]:
     """Return those parts of submissions that the tables of earlier versions have no place for."""
     return [name for name in _LATER if any(getattr(submission, name) is not None for submission in submissions)]
-
-
-def _columns(later: Sequence[str]) -> str:
-    """Return the columns of a new row."""
-    return ", ".join([_GIVEN, _INITIAL, *later])
 
 
 def _found(submission: Submission, stored: Mapping[object, str]) -> str | None:

@@ -25,7 +25,6 @@ class Waking:
     """
 
     def __init__(self, store: Store) -> None:
-        """Begin with nothing that waits."""
         self.deliveries: set[Delivery] = set()
         self.notifier: asyncio.Task[None] | None = None
         self._store = store
