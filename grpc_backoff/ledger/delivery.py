@@ -153,7 +153,7 @@ class Delivery:
                 state.troubled = False
                 for operation in taken:
                     self._start(operation)
-                if not self._more_due:  # wait until an operation may be due that was not then
+                if not self._more_due:  # wait until one is due that was not when the claim was made
                     due = await self._next_due()
                     if due != 0 or not taken:
                         await self._pause(_CROWDED if due == 0 else due)
@@ -270,7 +270,7 @@ class Delivery:
             return
         try:
             policy = self._policies.of(operation.policy)
-        except OptionError as error:  # a deliverer with a newer file may know it, so it claims no more with this one
+        except OptionError as error:  # a deliverer with a newer file may know it
             if operation.policy not in self._unknown:
                 self._unknown.add(operation.policy)
                 _LOG.warning("%s: operations with this policy are left to other deliverers: %s", self.target, error)

@@ -120,7 +120,7 @@ class Ledger(Preparing, Operating):
         if rng is not None and not callable(getattr(rng, "random", None)):
             raise TypeError(wrong_type("rng", rng, "a source of random numbers, such as random.Random()"))
         Preparing.__init__(self, settings, config)
-        Operating.__init__(self, store, self._policies.of_any)
+        Operating.__init__(self, store)
         self.hooks = hooks or LedgerHooks()
         self.rng: Random = _CHANCE if rng is None else rng
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"

@@ -78,7 +78,6 @@ class Change(NamedTuple):
     """The change to an operation's row.
 
     Attributes:
-        state: the new state.
         step, previous, refreshed: as in `LockedRow`.
         delay: the wait that follows, in seconds; None if there is none.
         source: what determined the wait.

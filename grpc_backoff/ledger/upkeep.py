@@ -28,7 +28,7 @@ class Upkeep:
     """Extends leases, ends those of dead owners, keeps order keys in order, prunes and sweeps."""
 
     def __init__(self, state: DeliveryState, reports: AttemptReports, policy_of: PolicyOf) -> None:
-        """Begin with leases that are as good as extended; `policy_of` is as in `Operating`."""
+        """Begin with leases that are as good as extended; `policy_of` returns the policy that a text describes."""
         self._state = state
         self._reports = reports
         self._policy_of = policy_of

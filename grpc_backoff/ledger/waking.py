@@ -20,7 +20,7 @@ class Waking:
     """Wakes the deliveries and waiters of this process, and notifies other processes.
 
     Attributes:
-        deliveries: the deliveries of this process.
+        deliveries: those of this process.
         notifier: the task that sends notifications, if there was one to send.
     """
 

@@ -124,11 +124,7 @@ def read_key(
 
 
 class InboxEntry:
-    """One call on its way through the inbox.
-
-    Attributes:
-        stage: how far it has come.
-    """
+    """One call on its way through the inbox, and how far it has come."""
 
     def __init__(self, sql: Statements, scope: str, method: str, key: str, request: bytes) -> None:
         """Prepare a call; of the request, only a digest is kept."""
