@@ -42,8 +42,6 @@ WITHOUT = {
     "ledger/inbox/handling.py": "what the APIs share, in each test of test_behaviour.py",
     "aio/hedging.py": "both_apis/test_hedging.py runs every test on both APIs",
     "ledger/inbox/sync.py": "test_behaviour.py runs every test on both APIs",
-    "ledger/announcing.py": "test_delivery.py and test_operation_hooks.py, in each test with a listener or a hook",
-    "ledger/delivery_state.py": "what the parts of a delivery share, in each test of test_delivery.py",
     "ledger/operating.py": "the methods of `Ledger` for an operator; test_ledger.py calls each",
     "ledger/reporting.py": "a part of each delivery; test_delivery.py and test_postgres.py make its recordings fail",
     "ledger/upkeep.py": "a part of each delivery; test_delivery.py and test_kills.py await all that it does",

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
 
 from grpc_backoff.ledger import operation_events
-from grpc_backoff.ledger.log import log_operation
 from grpc_backoff.ledger.operation_events import Listener
 from grpc_backoff.ledger.operation_hooks import LedgerHooks, run_hook
 from grpc_backoff.ledger.records import FINISHED, LOST, WELL, Operation, OperationState, Recorded
+from grpc_backoff.telemetry.log import FIELDS
 
 _LOG = logging.getLogger("grpc_backoff")
+_ENDS: Mapping[OperationState | None, type[operation_events.OperationEvent]] = {
+    OperationState.SUCCEEDED: operation_events.OperationDelivered,
+    OperationState.CONFLICT: operation_events.OperationConflicted,
+    OperationState.EXPIRED: operation_events.OperationExpired,
+    OperationState.FAILED: operation_events.OperationExhausted,
+    OperationState.DISCARDED: operation_events.OperationExhausted,
+}
 
 
 class Announcer:
@@ -51,13 +59,8 @@ class Announcer:
         following = [hook for hook in (limits.get(recorded.state), hooks.on_blocked if blocks else None) if hook]
         if not following:
             return None
-        after = dataclasses.replace(
-            operation,
-            state=recorded.state,
-            attempts=recorded.attempts,
-            code=recorded.code or operation.code,
-            next_attempt_at=None,
-        )
+        code, attempts = recorded.code or operation.code, recorded.attempts
+        after = dataclasses.replace(operation, state=recorded.state, attempts=attempts, code=code, next_attempt_at=None)
 
         async def run() -> None:
             for hook in following:
@@ -68,24 +71,46 @@ class Announcer:
 
 def event_of(operation: Operation, recorded: Recorded) -> operation_events.OperationEvent:
     """Return the event for a report on the current attempt of an operation."""
+    going_on = operation_events.OperationLost if recorded.code == LOST else operation_events.OperationRetried
+    kind = _ENDS.get(recorded.state, going_on)
+    values: dict[str, Any] = recorded._asdict() | {
+        "operation_id": operation.id,
+        "target": operation.target,
+        "method": operation.method,
+        "attempt": recorded.attempts,
+        "trace_id": operation.trace_id,
+        "delay": recorded.delay or 0.0,
+        "source": recorded.source or "",
+    }
+    return kind(**{part.name: values[part.name] for part in dataclasses.fields(kind)})
 
-    def event(kind: Callable[..., operation_events.OperationEvent], **more: object) -> operation_events.OperationEvent:
-        return kind(
-            operation_id=operation.id,
-            target=operation.target,
-            method=operation.method,
-            attempt=recorded.attempts,
-            trace_id=operation.trace_id,
-            **more,
-        )
 
-    if recorded.state is OperationState.SUCCEEDED:
-        return event(operation_events.OperationDelivered)
-    if recorded.state is OperationState.CONFLICT:
-        return event(operation_events.OperationConflicted, code=recorded.code)
-    if recorded.state is OperationState.EXPIRED:
-        return event(operation_events.OperationExpired)
-    if recorded.state in FINISHED:
-        return event(operation_events.OperationExhausted, code=recorded.code, reason=recorded.reason)
-    kind = operation_events.OperationLost if recorded.code == LOST else operation_events.OperationRetried
-    return event(kind, code=recorded.code, delay=recorded.delay or 0.0, source=recorded.source or "")
+def log_operation(event: operation_events.OperationEvent) -> None:
+    """Log one event in one line, to the logger `grpc_backoff`, with the same attributes as calls (RT-11).
+
+    It is a WARNING for a lost attempt or an operation that needs attention, otherwise INFO or DEBUG.
+    """
+    match event:
+        case operation_events.OperationDelivered():
+            _log(logging.DEBUG, event, "delivered on attempt %d", event.attempt)
+        case operation_events.OperationLost():
+            line = "attempt %d was lost: its lease expired before its end was recorded; next in %.3g s"
+            _log(logging.WARNING, event, line, event.attempt, event.delay)
+        case operation_events.OperationRetried():
+            line = "failed on attempt %d, %s; next in %.3g s (%s)"
+            _log(logging.INFO, event, line, event.attempt, event.code, event.delay, event.source)
+        case operation_events.OperationExhausted():
+            why = f": {event.reason}" if event.reason else ""
+            _log(logging.WARNING, event, "gave up after attempt %d, %s%s", event.attempt, event.code, why)
+        case operation_events.OperationConflicted():
+            _log(logging.WARNING, event, "in conflict on attempt %d, %s", event.attempt, event.code)
+        case operation_events.OperationExpired():
+            _log(logging.WARNING, event, "expired after %d attempts", event.attempt)
+
+
+def _log(level: int, event: operation_events.OperationEvent, line: str, *said: object) -> None:
+    if _LOG.isEnabledFor(level):
+        fields = {name: getattr(event, name, None) for name in FIELDS}
+        trace = f"; trace {event.trace_id}" if event.trace_id else ""
+        words = event.target, event.operation_id, event.method, *said
+        _LOG.log(level, f"%s: operation %s %s {line}{trace}", *words, extra=fields)

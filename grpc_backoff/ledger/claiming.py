@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Collection, Mapping, Sequence
 
 from grpc_backoff.ledger.database import SOON, Database
-from grpc_backoff.ledger.errors import LedgerError
 from grpc_backoff.ledger.order_keys import OrderKeys
 from grpc_backoff.ledger.records import CLAIMABLE, Lease, Operation
 from grpc_backoff.ledger.rows import is_readable, operation_of
@@ -96,7 +94,7 @@ class Claiming:
             timely = f"(SELECT version FROM {d.versions}) = {d.oldest} AND "
         return (
             f"{timely}NOT EXISTS (SELECT 1 FROM {db.paused} p WHERE p.target = :target) "
-            f"AND ({db.order_key('o')} IS NULL OR NOT {self._keys.behind()})"
+            f"AND ({db.order_key('o')} IS NULL OR NOT {db.behind()})"
         )
 
     async def expire(self, target: str, limit: int) -> list[Operation]:
@@ -119,10 +117,7 @@ class Claiming:
             f"FROM ({late}{d.skip}) late WHERE o.seq = late.key",
             params,
         )
-        keyed = [operation.id for operation in expired if operation.order_key is not None]
-        if keyed:
-            with contextlib.suppress(LedgerError):  # they have expired; what is behind them is taken up somewhat later
-                await self._keys.take_up(keyed)
+        await self._keys.take_up_after(operation.id for operation in expired if operation.order_key is not None)
         return expired
 
     async def next_due(
@@ -162,9 +157,8 @@ class Claiming:
 
     def _held(self, leases: Sequence[Lease], lock: str) -> tuple[str, dict[str, object]]:
         """Return a query for the operations that are held, in an order in which two of them never deadlock."""
-        rows, params = self._db.table(("id", "token"), leases)
         text = (
-            f"WITH r (id, token) AS ({rows}), held AS (SELECT o.seq AS key FROM {self._db.dialect.operations} o "
+            f", held AS (SELECT o.seq AS key FROM {self._db.dialect.operations} o "
             f"JOIN r ON o.id = r.id AND o.lease_token = r.token WHERE o.state = 'in_progress' ORDER BY o.id{lock})"
         )
-        return text, params
+        return self._db.with_rows(("id", "token"), leases, text)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from grpc_backoff.config.target import bare_target
-from grpc_backoff.ledger.database import Database
+from grpc_backoff.ledger.database import Part
 from grpc_backoff.ledger.records import CLAIMABLE, OperationState, Queue
 from grpc_backoff.ledger.rows import STATES, is_readable
 from grpc_backoff.ledger.statements import Access, Plan, Row, Statement
@@ -17,11 +18,8 @@ _SAMPLE = 20_000
 """How many rows are counted exactly; beyond that, numbers of operations are estimates."""
 
 
-class Counting:
+class Counting(Part):
     """Counts operations."""
-
-    def __init__(self, database: Database) -> None:
-        self._db = database
 
     async def queue(self, target: str | None) -> Queue:
         """Return how many operations each state has, and how long an unfinished one has waited at most."""
@@ -41,13 +39,11 @@ class Counting:
         db, d = self._db, self._db.dialect
         is_open, key = db.open("o"), db.order_key("o")
         some = f"SELECT o.target, o.state, {_SINCE} AS since, o.finished FROM {d.operations} o WHERE"
-        counted = f"SELECT target, state, count(*), min(since), {d.now} FROM"
+        counted, grouped = f"SELECT target, state, count(*), min(since), {d.now} FROM", "s GROUP BY target, state"
+        most = {"most": _SAMPLE}
         rows_open, rows_done, held, paused = yield [
-            Statement(f"{counted} ({some} {is_open} LIMIT :most) s GROUP BY target, state", {"most": _SAMPLE}),
-            Statement(
-                f"{counted} ({some} NOT {is_open} ORDER BY o.finished DESC LIMIT :most) s GROUP BY target, state",
-                {"most": _SAMPLE},
-            ),
+            Statement(f"{counted} ({some} {is_open} LIMIT :most) {grouped}", most),
+            Statement(f"{counted} ({some} NOT {is_open} ORDER BY o.finished DESC LIMIT :most) {grouped}", most),
             Statement(
                 f"SELECT o.target, count(DISTINCT {key}) FROM {d.operations} o WHERE {is_open} "
                 f"AND {key} >= '' AND o.finished IS NOT NULL GROUP BY o.target",
@@ -98,31 +94,30 @@ def _queues(
     rows: Iterable[Row], held: Mapping[str, int], paused: Collection[str], *, estimated: bool
 ) -> dict[str, Queue]:
     """Return queues from rows that each have a target, a state, a count, since when they wait, and now."""
-    queues = {target: Queue({}, 0, 0.0, paused=(target,)) for target in paused}
+    parts = defaultdict[str, list[Queue]](list)
+    for target in paused:
+        parts[target].append(Queue({}, 0, 0.0, paused=(target,)))
     for target, name, count, since, now in rows:
         state = STATES.get(name)
-        if state is None:  # unreadable
-            continue
-        age = max(0.0, now - since) if state in _UNFINISHED and is_readable("began", since) else 0.0
-        new = Queue({state: count}, count if state in _UNFINISHED else 0, age, estimated=estimated)
-        bare = bare_target(target)
-        queues[bare] = _combined([queues[bare], new]) if bare in queues else new
+        if state is not None:  # otherwise it is unreadable
+            waits = state in _UNFINISHED
+            age = max(0.0, now - since) if waits and is_readable("began", since) else 0.0
+            parts[bare_target(target)].append(Queue({state: count}, count if waits else 0, age, estimated=estimated))
     for target, number in held.items():
-        queues[bare_target(target)] = queues[bare_target(target)]._replace(held_keys=number)
-    return queues
+        parts[bare_target(target)].append(Queue({}, 0, 0.0, number))
+    return {target: _combined(queues) for target, queues in parts.items()}
 
 
-def _combined(queues: Iterable[Queue]) -> Queue:
+def _combined(queues: Collection[Queue]) -> Queue:
     """Return one queue with the sums of these."""
-    total = Queue({}, 0, 0.0)
+    counts = Counter[OperationState]()
     for queue in queues:
-        counts = total.counts | {state: total.counts.get(state, 0) + n for state, n in queue.counts.items()}
-        total = Queue(
-            counts,
-            total.length + queue.length,
-            max(total.oldest, queue.oldest),
-            total.held_keys + queue.held_keys,
-            (*total.paused, *queue.paused),
-            total.estimated or queue.estimated,
-        )
-    return total
+        counts.update(queue.counts)
+    return Queue(
+        dict(counts),
+        sum(queue.length for queue in queues),
+        max((queue.oldest for queue in queues), default=0.0),
+        sum(queue.held_keys for queue in queues),
+        tuple(target for queue in queues for target in queue.paused),
+        any(queue.estimated for queue in queues),
+    )

@@ -10,13 +10,7 @@ from typing import ClassVar, TypeVar
 
 from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.config.target import bare_target
-from grpc_backoff.ledger.errors import (
-    LedgerSchemaError,
-    LedgerStateError,
-    LedgerUnavailableError,
-    first_line,
-    wrong_type,
-)
+from grpc_backoff.ledger.errors import LedgerSchemaError, LedgerUnavailableError, wrong_type
 from grpc_backoff.ledger.records import WELL, OperationState, is_storable
 from grpc_backoff.ledger.rows import OPERATION
 from grpc_backoff.ledger.statements import Access, Dialect, Plan, Row, Statement, one, texts
@@ -76,6 +70,11 @@ class Database(abc.ABC):
         """Return a query that returns these values in one column, and its parameters."""
         return self.table((name,), [(value,) for value in values])
 
+    def with_rows(self, columns: Sequence[str], rows: Sequence[Row], text: str) -> tuple[str, dict[str, object]]:
+        """Return a statement in whose text these rows are the table `r`, and its parameters."""
+        table, params = self.table(columns, rows)
+        return f"WITH r ({', '.join(columns)}) AS ({table}) {text}", params
+
     def possible(self, ids: Sequence[str]) -> Sequence[str]:
         """Return those of some ids that an operation can have."""
         return [id_ for id_ in ids if is_storable(id_)]
@@ -110,6 +109,13 @@ class Database(abc.ABC):
     def order_key(self, row: str) -> str:
         """Return the SQL for the order key of an operation."""
         return "CAST(NULL AS text)" if self.is_oldest else f"{row}.order_key"
+
+    def behind(self) -> str:
+        """Return the SQL for whether an operation `o` is behind another of its order key that has not ended well."""
+        return (
+            f"EXISTS (SELECT 1 FROM {self.dialect.operations} p WHERE p.target = o.target "
+            f"AND {self.order_key('p')} = {self.order_key('o')} AND p.seq < o.seq AND {self.open('p')})"
+        )
 
     @property
     def paused(self) -> str:
@@ -148,9 +154,11 @@ class Database(abc.ABC):
         check_process(self._name, self._process)
 
 
-def rejection(where: str, error: Exception) -> LedgerStateError:
-    """Return the error for a row that the database rejects for good, so that repeating does not help."""
-    return LedgerStateError(f"{where}: the database rejects the row: {first_line(error)}; nothing was stored")
+class Part:
+    """A part of a store, each of whose public methods is one transaction."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
 
 
 def read_url(value: object) -> str:

@@ -153,15 +153,17 @@ class Delivery:
                 state.troubled = False
                 for operation in taken:
                     self._start(operation)
-                if not self._more_due:
-                    await self._wait_until_due(crowded=not taken)
+                if not self._more_due:  # wait until one is due that was not when the claim was made
+                    due = await self._next_due()
+                    if due != 0 or not taken:
+                        await self._pause(_CROWDED if due == 0 else due)
             except LedgerError as error:
                 await state.is_troubled(error)
 
     async def _more_end_soon(self, free: int) -> bool:
         """Return whether another attempt ends within a moment, so that one claim can replace several attempts."""
         state = self._state
-        if not state.running or _PARTS * free >= state.window.size:
+        if not state.running or _PARTS * free >= state.window:
             return False
         state.room_made.clear()
         with contextlib.suppress(TimeoutError):
@@ -176,7 +178,7 @@ class Delivery:
         self._more_due = True
         if self._channel.get_state() is not grpc.ChannelConnectivity.READY:
             self._channel.refuse_if_closed()
-            state.window = state.window.closed()
+            state.window = 1
             due = await self._next_due()
             if due is None or due > 0:
                 await self._pause(due)
@@ -187,20 +189,11 @@ class Delivery:
             return []
         claim = asyncio.ensure_future(self._claim_up_to(free))
         try:
-            taken = await asyncio.shield(claim)
+            return await asyncio.shield(claim)
         except asyncio.CancelledError:  # give back what was claimed
             with contextlib.suppress(LedgerError):
                 state.held.update(map(Lease.of, await claim))
             raise
-        return taken
-
-    async def _wait_until_due(self, *, crowded: bool) -> None:
-        """Wait until an operation may be due that was not when the last claim was made."""
-        due = await self._next_due()
-        if due != 0:
-            await self._pause(due)
-        elif crowded:
-            await self._pause(_CROWDED)
 
     async def _claim_up_to(self, free: int) -> list[Operation]:
         """Claim operations: first those of methods with a limit of their own, which cannot take all of the room.
@@ -209,18 +202,13 @@ class Delivery:
         claim whose answer was lost, which are looked up before the next.
         """
         state = self._state
-        claim = functools.partial(
-            state.store.claiming.claim,
-            self.target,
-            owner=self._owner,
-            lease=state.settings.lease,
-            without=tuple(self._unknown),
-        )
+        owner, lease, without = self._owner, state.settings.lease, tuple(self._unknown)
+        claim = functools.partial(state.store.claiming.claim, self.target, owner=owner, lease=lease, without=without)
         taken: list[Operation] = []
         more = False
         try:
             if self._claims_in_doubt:
-                taken += await state.store.claiming.reclaim(self.target, self._owner, state.settings.lease, state.held)
+                taken += await state.store.claiming.reclaim(self.target, owner, lease, state.held)
                 self._claims_in_doubt = False
             for method, limit in self._limits.items():
                 room = min(limit - self._by_method[method], free - len(taken))
@@ -277,33 +265,24 @@ class Delivery:
     async def _attempt(self, operation: Operation) -> None:
         state = self._state
         if operation.problem is not None:
-            report = AttemptReport(
-                *Lease.of(operation), _ONE_ATTEMPT, FailedAttempt("INTERNAL"), cut(operation.problem)
-            )
-            self._reports.add(operation, report)
+            failure, problem = FailedAttempt("INTERNAL"), cut(operation.problem)
+            self._reports.add(operation, AttemptReport(*Lease.of(operation), _ONE_ATTEMPT, failure, problem))
             return
         try:
             policy = self._policies.of(operation.policy)
-        except OptionError as error:
-            await self._leave_to_others(operation, error)
+        except OptionError as error:  # a deliverer with a newer file may know it
+            if operation.policy not in self._unknown:
+                self._unknown.add(operation.policy)
+                _LOG.warning("%s: operations with this policy are left to other deliverers: %s", self.target, error)
+            await self._release(operation)
             return
         ended = await self._caller.attempt(operation, policy, policy.timeout or state.settings.attempt_timeout)
         if ended is None:
-            state.window = state.window.closed()
+            state.window = 1
             await self._release(operation)
         else:
             self._reports.add(operation, ended)
-            state.window = state.window.grown()
-
-    async def _leave_to_others(self, operation: Operation, error: OptionError) -> None:
-        """Give back an operation whose policy is unknown here and claim none with this policy again.
-
-        A deliverer with a newer file may know it.
-        """
-        if operation.policy not in self._unknown:
-            self._unknown.add(operation.policy)
-            _LOG.warning("%s: operations with this policy are left to other deliverers: %s", self.target, error)
-        await self._release(operation)
+            state.widen()
 
     async def _release(self, operation: Operation) -> None:
         state = self._state

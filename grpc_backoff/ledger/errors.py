@@ -63,3 +63,8 @@ def wrong_type(name: str, value: object, allowed: str) -> str:
 def first_line(error: Exception) -> str:
     """Return the first line of what a database's error says."""
     return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+def rejection(where: str, error: Exception) -> LedgerStateError:
+    """Return the error for a row that the database rejects for good, so that repeating does not help."""
+    return LedgerStateError(f"{where}: the database rejects the row: {first_line(error)}; nothing was stored")

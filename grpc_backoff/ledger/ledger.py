@@ -29,13 +29,7 @@ from grpc_backoff.ledger.announcing import Announcer
 from grpc_backoff.ledger.calling import cut
 from grpc_backoff.ledger.database import POSTGRES_URL, SQLITE_URL, URLS, check_process, read_url
 from grpc_backoff.ledger.delivery import Delivery
-from grpc_backoff.ledger.errors import (
-    LedgerError,
-    LedgerLimitError,
-    LedgerStateError,
-    LedgerUnavailableError,
-    wrong_type,
-)
+from grpc_backoff.ledger.errors import LedgerLimitError, LedgerStateError, LedgerUnavailableError, wrong_type
 from grpc_backoff.ledger.operating import Operating, checked
 from grpc_backoff.ledger.operation_events import Listener
 from grpc_backoff.ledger.operation_hooks import LedgerHooks
@@ -44,7 +38,6 @@ from grpc_backoff.ledger.preparing import Preparing, check_prepared, read_pairs
 from grpc_backoff.ledger.records import (
     FINISHED,
     AttemptReport,
-    Operation,
     OperationOutcome,
     OperationState,
     Recorded,
@@ -127,7 +120,7 @@ class Ledger(Preparing, Operating):
         if rng is not None and not callable(getattr(rng, "random", None)):
             raise TypeError(wrong_type("rng", rng, "a source of random numbers, such as random.Random()"))
         Preparing.__init__(self, settings, config)
-        Operating.__init__(self, store, self._policies.of_any)
+        Operating.__init__(self, store)
         self.hooks = hooks or LedgerHooks()
         self.rng: Random = _CHANCE if rng is None else rng
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
@@ -491,23 +484,23 @@ class Ledger(Preparing, Operating):
         said = read_hint(pairs, (), time.time)
         if hint is not None:
             said = ServerHint(checks.pause("hint", hint), WaitSource.RETRY_AFTER)
-        operation = await self.get(id)
-        policy = self._policies.of_any(operation.policy)
         report = Report(name, details, Link.OPEN, metadata=bool(pairs))
         failure = FailedAttempt(name, said, oversized=is_oversized(report), never_ran=never_ran(report, pairs))
-        return await self._recorded(
-            operation, AttemptReport(operation.id, None, policy, failure, cut(details), draw=self.rng.random())
-        )
+        return await self._record(id, failure, cut(details), self.rng.random())
 
     async def record_success(self, id: str) -> Recorded:  # noqa: A002
         """Record that an attempt of an operation has succeeded; otherwise like `record_failure`."""
-        operation = await self.get(id)
-        policy = self._policies.of_any(operation.policy)
-        return await self._recorded(operation, AttemptReport(operation.id, None, policy))
+        return await self._record(id)
 
-    async def _recorded(self, operation: Operation, report: AttemptReport) -> Recorded:
-        [answer] = await self.store.recording.record([report])
-        if isinstance(answer, LedgerError):
+    async def _record(
+        self, id_: str, failure: FailedAttempt | None = None, details: str | None = None, draw: float = 0.0
+    ) -> Recorded:
+        operation = await self.get(id_)
+        policy = self._policies.of_any(operation.policy)
+        [answer] = await self.store.recording.record(
+            [AttemptReport(operation.id, None, policy, failure, details, draw=draw)]
+        )
+        if not isinstance(answer, Recorded):
             raise answer
         hook = self._announcer.announce(operation, answer)
         if hook is not None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Sequence
 
 from grpc_backoff.config.target import bare_target
 from grpc_backoff.ledger.database import LONG_AGO, Database, spellings
-from grpc_backoff.ledger.errors import LedgerError
 from grpc_backoff.ledger.order_keys import OrderKeys
 from grpc_backoff.ledger.records import CLAIMABLE, WELL, OperationState
 from grpc_backoff.ledger.statements import NO_LEASE, Access, Plan, Statement, batches, texts
@@ -57,8 +55,7 @@ class Manual:
         """Discard operations that have not succeeded; return their ids (LG-7)."""
         changes = f"state = 'discarded', finished = {self._db.dialect.now}, next_attempt_at = NULL, {NO_LEASE}"
         discarded = await self._changed(ids, changes, set(OperationState) - WELL)
-        with contextlib.suppress(LedgerError):  # they are discarded; what is behind them is taken up somewhat later
-            await self._keys.take_up(discarded)
+        await self._keys.take_up_after(discarded)
         return discarded
 
     async def _changed(

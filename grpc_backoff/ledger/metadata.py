@@ -25,11 +25,6 @@ def unsendable(key: object, value: object) -> str | None:
     return "a value of printable ASCII characters, or a key that ends with -bin"
 
 
-def metadata_bytes(metadata: Metadata) -> int:
-    """Return the size of metadata in bytes, keys and values together."""
-    return sum(len(key) + len(value) for key, value in metadata)
-
-
 def encode_metadata(metadata: Metadata) -> str:
     """Return metadata as JSON, with binary values as base64."""
     pairs = [[key, value if isinstance(value, str) else b64encode(value).decode()] for key, value in metadata]

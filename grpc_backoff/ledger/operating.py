@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.config.target import bare_target
 from grpc_backoff.ledger.errors import LedgerStateError, wrong_type
-from grpc_backoff.ledger.preparing import check_bytes, check_size, target_of
+from grpc_backoff.ledger.preparing import Policies, check_bytes, check_size, target_of
 from grpc_backoff.ledger.records import (
     WELL,
     Filter,
@@ -19,7 +19,6 @@ from grpc_backoff.ledger.records import (
     Readiness,
     is_storable,
 )
-from grpc_backoff.ledger.rows import PolicyOf
 from grpc_backoff.ledger.store import Store
 from grpc_backoff.ledger.waking import Waking
 from grpc_backoff.policy import checks
@@ -31,20 +30,15 @@ _PAGE = 20 * _MANY
 
 
 class Operating:
-    """The queries and the manual actions of a ledger, which are methods of `Ledger`.
-
-    Attributes:
-        store: the database.
-        settings: the limits and times of the ledger.
-    """
+    """The queries and the manual actions of a ledger, which are methods of `Ledger`."""
 
     settings: LedgerSettings
 
-    def __init__(self, store: Store, policy_of: PolicyOf) -> None:
-        """Ask this database; `policy_of` returns the policy that an operation's text describes."""
+    _policies: Policies
+
+    def __init__(self, store: Store) -> None:
         self.store = store
         self._waking = Waking(store)
-        self._policy_of = policy_of
 
     # Queries.
 
@@ -56,12 +50,7 @@ class Operating:
         return found[0]
 
     async def find(
-        self,
-        which: Filter | None = None,
-        *,
-        limit: int = _MANY,
-        newest_first: bool = False,
-        after: str | None = None,
+        self, which: Filter | None = None, *, limit: int = _MANY, newest_first: bool = False, after: str | None = None
     ) -> list[Operation]:
         """Return operations, oldest first; `Filter(states=(OperationState.FAILED,))` selects those that have failed.
 
@@ -80,7 +69,7 @@ class Operating:
 
     async def ready(self, which: Filter | None = None, *, limit: int = _MANY) -> list[Readiness]:
         """For each operation, return whether it is ready, when it became or will become ready, and why (LG-5)."""
-        return await self.store.queries.ready(_filter(which), _limit(limit), self._policy_of)
+        return await self.store.queries.ready(_filter(which), _limit(limit), self._policies.of_any)
 
     async def queue(self, target: str | None = None) -> Queue:
         """Return how many operations there are in each state, how many are unfinished, and the longest wait in seconds.

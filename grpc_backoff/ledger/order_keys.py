@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterable, Sequence
 
-from grpc_backoff.ledger.database import SOON, Database
+from grpc_backoff.ledger.database import SOON, Part
+from grpc_backoff.ledger.errors import LedgerError
 
 
-class OrderKeys:
+class OrderKeys(Part):
     """Sets operations aside that are behind others of their order keys, so that claims need not pass over them.
 
     This is not what keeps the order: claims do. So at worst an operation that is wrongly set aside waits for `take_up`,
     and nothing needs to be locked.
     """
-
-    def __init__(self, database: Database) -> None:
-        self._db = database
-
-    def behind(self) -> str:
-        """Return whether an operation `o` is behind another one of its order key that has not ended well."""
-        db = self._db
-        return (
-            f"EXISTS (SELECT 1 FROM {db.dialect.operations} p WHERE p.target = o.target "
-            f"AND {db.order_key('p')} = {db.order_key('o')} AND p.seq < o.seq AND {db.open('p')})"
-        )
 
     async def set_aside(self, target: str, limit: int, enough: int) -> None:
         """Set aside those of the first `limit` due operations that are behind others of their order keys.
@@ -34,7 +25,7 @@ class OrderKeys:
         db, d = self._db, self._db.dialect
         since, floor = db.since(target)
         first = (
-            f"SELECT o.seq AS key, {db.due('o')} AS due, {db.order_key('o')} >= '' AND {self.behind()} AS behind "
+            f"SELECT o.seq AS key, {db.due('o')} AS due, {db.order_key('o')} >= '' AND {db.behind()} AS behind "
             f"FROM {d.operations} o WHERE {db.open('o')} AND o.target = :target "
             f"AND {db.due('o')} {since} AND {db.due('o')} <= {d.now} "
             f"AND o.next_attempt_at <= {d.now} ORDER BY {db.due('o')}, o.seq LIMIT :limit"
@@ -77,3 +68,10 @@ class OrderKeys:
         )
         if await db.rows(text, params, share=SOON):
             db.floors = {}  # a new one, so that a look that began before does not count
+
+    async def take_up_after(self, ids: Iterable[str]) -> None:
+        """Take up what is behind operations that have ended; if that fails, it is taken up somewhat later."""
+        ended = [*ids]
+        if ended:
+            with contextlib.suppress(LedgerError):
+                await self.take_up(ended)

@@ -55,7 +55,6 @@ _STATE: Final = "grpc_backoff.state"
 _NOT_RETRIED: Final = "not_retried"
 """The reason label's value for a code that the policy does not retry at all. Calls do not count such failures as
 exhausted."""
-_EVERY: Final = 15.0
 
 
 class LedgerMetrics:
@@ -97,7 +96,7 @@ class LedgerMetrics:
             case operation_events.OperationExpired():
                 self._expired.add(1, labels)
 
-    def observe(self, ledger: Ledger, every: float = _EVERY) -> asyncio.Task[None]:
+    def observe(self, ledger: Ledger, every: float = 15.0) -> asyncio.Task[None]:
         """Query a ledger's queue at this interval, in seconds; cancel the returned task to stop."""
         return asyncio.ensure_future(self._look(ledger, every))
 

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import dataclasses
 from decimal import Decimal
+from typing import Any
 
 from grpc_backoff.base.base_errors import shown
-from grpc_backoff.policy.backoff import BackoffPolicy
-from grpc_backoff.policy.exponential import Decorrelated, Exponential
-from grpc_backoff.policy.jitter import Additive, Scaled
-from grpc_backoff.policy.proportional import Proportional
+from grpc_backoff.policy.exponential import Decorrelated
 from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.policy.strategy import STRATEGIES, Fixed, Linear, Steps
+from grpc_backoff.policy.strategy import STRATEGIES, Fixed
 
 Parameters = dict[str, "float | int | bool | str | list[float] | None"]
 
+_WORDS = {"waits": "steps", "base": "delay"}
+"""What policy strings call fields of strategies that have another name there."""
 _LARGEST = 1e300
 """The limit that `BackoffPolicy` puts on growth, in seconds."""
 _NOTHING = 1e-100
@@ -28,51 +28,40 @@ can distinguish so short a time from 0."""
 
 def parameters(policy: RetryPolicy) -> Parameters:
     """Return the parameters of a policy's backoff for SQL; see `schema/postgres/`."""
-    return {
-        **_growth(policy.backoff),
-        **_jitter(policy.backoff),
-        "cap": policy.backoff.cap,
-        "largest": _LARGEST,
-    }
-
-
-def _growth(backoff: BackoffPolicy) -> Parameters:
-    strategy = backoff.strategy
+    strategy, jitter = policy.backoff.strategy, policy.backoff.jitter
     if not isinstance(strategy, STRATEGIES):
         raise TypeError(f"strategy={shown(strategy)}: expected a built-in strategy; a ledger supports no other")
-    found: Parameters = {"strategy": strategy.name} | dataclasses.asdict(strategy)
-    match strategy:
-        case Steps(waits):
-            found["waits"] = [_number(wait) for wait in waits]
-        case Decorrelated(base):
-            found |= {"base": _number(base), "reach": strategy.reach}
-        case other:
-            found["base"] = _number(other.base)
-    return found
+    found: Parameters = {"strategy": strategy.name, "jitter": jitter.name}
+    if isinstance(strategy, Decorrelated):
+        found["reach"] = strategy.reach
+    for name, value in (_fields(strategy) | _fields(jitter)).items():
+        found["part" if name == "fraction" else name] = _number(value)
+    return found | {"cap": policy.backoff.cap, "largest": _LARGEST}
 
 
-def _jitter(backoff: BackoffPolicy) -> Parameters:
-    match backoff.jitter:
-        case Proportional(fraction, then_cap):
-            return {"jitter": Proportional.name, "part": _number(fraction), "then_cap": then_cap}
-        case Scaled(low, high):
-            return {"jitter": Scaled.name, "low": _number(low), "high": _number(high)}
-        case Additive(fraction):
-            return {"jitter": Additive.name, "part": _number(fraction)}
-        case other:
-            return {"jitter": other.name}
+def _fields(part: object) -> dict[str, Any]:
+    return dataclasses.asdict(part) if dataclasses.is_dataclass(part) and not isinstance(part, type) else {}
 
 
-def _number(number: float) -> float:
-    return number if number >= _NOTHING else 0.0
+def _number(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [*map(_number, value)]
+    return 0.0 if isinstance(value, float) and value < _NOTHING else value
 
 
 def policy_text(policy: RetryPolicy) -> str:
     """Return a policy as a policy string, from which `parse_policy` produces an equal one."""
     words = {"max_attempts": "unlimited" if policy.max_attempts is None else str(policy.max_attempts)}
-    backoff = policy.backoff
-    if backoff.strategy != Fixed(0.0):  # a policy string without a delay means immediate retries
-        words |= _growth_words(backoff) | {"max_delay": _word(backoff.cap), "jitter": str(backoff.jitter)}
+    backoff, strategy = policy.backoff, policy.backoff.strategy
+    if strategy != Fixed(0.0):  # a policy string without a delay means immediate retries
+        if not isinstance(strategy, STRATEGIES):
+            raise TypeError(
+                f"strategy={shown(strategy)}: expected a built-in strategy; a policy string cannot describe any other"
+            )
+        words["backoff"] = strategy.name
+        parts = {_WORDS.get(name, name): value for name, value in _fields(strategy).items() if value is not None}
+        words |= {name: _word(value) for name, value in (parts | {"max_delay": backoff.cap}).items()}
+        words["jitter"] = str(backoff.jitter)
     words["codes"] = " ".join(sorted(policy.codes))
     words["server_delay_jitter"] = _word(policy.server_delay_jitter)
     for name in ("max_server_delay", "timeout", "deadline"):
@@ -84,25 +73,8 @@ def policy_text(policy: RetryPolicy) -> str:
     return ", ".join(f"{name}: {word}" for name, word in words.items())
 
 
-def _growth_words(backoff: BackoffPolicy) -> dict[str, str]:
-    strategy = backoff.strategy
-    words = {"backoff": strategy.name}
-    match strategy:
-        case Steps(waits, multiplier):
-            words |= {"steps": " ".join(f"{_word(wait)}s" for wait in waits), "multiplier": _word(multiplier)}
-        case Exponential(base, multiplier, max_exponent):
-            words |= {"delay": _word(base), "multiplier": _word(multiplier)}
-            if max_exponent is not None:
-                words["max_exponent"] = str(max_exponent)
-        case Fixed(base) | Linear(base) | Decorrelated(base):
-            words["delay"] = _word(base)
-        case other:
-            raise TypeError(
-                f"strategy={shown(other)}: expected a built-in strategy; a policy string cannot describe any other"
-            )
-    return words
-
-
-def _word(number: float) -> str:
-    """Return a number in decimal notation, because a time in text cannot have an exponent."""
-    return format(Decimal(repr(float(number))), "f")
+def _word(value: object) -> str:
+    """Return a number in decimal notation, because a time in text cannot have an exponent; waits as a list."""
+    if isinstance(value, tuple):
+        return " ".join(f"{_word(wait)}s" for wait in value)
+    return format(Decimal(repr(value)), "f")

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import LiteralString, TypeVar
 
 from grpc_backoff.base.base_errors import MissingExtra, OptionError
-from grpc_backoff.ledger.database import check_version, rejection
+from grpc_backoff.ledger.database import check_version
 from grpc_backoff.ledger.errors import (
     LedgerBusyError,
     LedgerError,
@@ -27,6 +27,7 @@ from grpc_backoff.ledger.errors import (
     LedgerStateError,
     LedgerUnavailableError,
     first_line,
+    rejection,
     wrong_type,
 )
 from grpc_backoff.ledger.recording import Recording
@@ -85,34 +86,25 @@ _UNTIDINESS = Statement(
 
 Attempts are found by their key, whatever the planner knows of them.
 """
-_FIRST = (
-    "SELECT coalesce((SELECT {due} FROM grpc_backoff.operations o WHERE {open} AND o.target = :target "
-    "AND {due} <= now() ORDER BY {due}, o.seq LIMIT 1), now())"
-)
 _SLACK = 10.0
 """Seconds before the first operation that is due, from which on claims look."""
 _EPOCH = 946_684_800  # PostgreSQL counts from the year 2000; this is its distance to 1970, in seconds
 _INFINITE = {b"\x7f" + 7 * b"\xff": math.inf, b"\x80" + 7 * b"\x00": -math.inf}
-_TYPES = {
-    **dict.fromkeys(("id",), "uuid"),
-    **dict.fromkeys(("request", "response"), "bytea"),
-    **dict.fromkeys(("token",), "bigint"),
-    **dict.fromkeys(("attempts", "recorded", "number", "step", "keep_response"), "integer"),
-    **dict.fromkeys(
-        ("started", "ended", "began", "finished", "previous", "delay", "not_before", "not_after"), "double precision"
-    ),
-    **dict.fromkeys(("refreshed",), "boolean"),
-}
+_TYPES = (
+    {"id": "uuid", "token": "bigint", "request": "bytea", "response": "bytea", "refreshed": "boolean"}
+    | dict.fromkeys(("attempts", "recorded", "step", "keep_response"), "integer")
+    | dict.fromkeys(("started", "ended", "began", "finished", "not_before", "not_after"), "double precision")
+    | dict.fromkeys(("previous", "delay"), "double precision")
+)
 """The types of the columns that `_table` passes in; those of all others are text."""
 _ENDED = ("08", "57P")
 """Classes of errors that end a connection, whatever their severity: PgBouncer's own, and the operator's."""
 _REJECTING = ("22", "23", "44", "P0")
 """Classes of errors about a row: its data, a constraint, a view's condition, and what a trigger raised."""
-_REJECTED = (psycopg.DataError,)  # psycopg's own, for a value that it cannot send
 _UNSENT = (psycopg.DataError, psycopg.ProgrammingError, psycopg.NotSupportedError, psycopg.errors.PipelineAborted)
 """Errors that psycopg raises by itself for a value or a statement that it does not send, or after an error before."""
 _SUCCEEDED = (
-    "held AS (SELECT o.seq, o.id, r.token, o.recorded + 1 AS number, o.lease_began, clock_timestamp() AS ended "
+    ", held AS (SELECT o.seq, o.id, r.token, o.recorded + 1 AS number, o.lease_began, clock_timestamp() AS ended "
     "FROM grpc_backoff.operations o JOIN r ON o.id = r.id AND o.lease_token = r.token "
     "WHERE o.state = 'in_progress' AND isfinite(o.began) AND isfinite(o.lease_began) AND isfinite(o.lease_until) "
     "AND coalesce(abs(o.previous), 0) < 'Infinity' FOR UPDATE OF o SKIP LOCKED), "
@@ -177,11 +169,6 @@ class _Request:
         self.broken = False
         self.expired: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    @property
-    def stored(self) -> bool | None:
-        """What is known about the data without an answer: False if nothing was stored, None if that is unknown."""
-        return None if self.connection is not None and self.connection.committing else False
-
     def expire(self, task: asyncio.Task[object]) -> None:
         if task.done():
             return
@@ -215,15 +202,12 @@ class PostgresRecording(Recording):
         """
         if not reports or self._db.is_oldest:  # whose tables have no reason
             return {}
-        rows, params = self._db.table(("id", "token"), [(report.id, report.token) for report in reports])
+        leases = [(report.id, report.token) for report in reports]
         try:
-            found = await self._db.rows(f"WITH r (id, token) AS ({rows}), {_SUCCEEDED}", params, Access.LIMITED)
+            found = await self._db.rows(*self._db.with_rows(("id", "token"), leases, _SUCCEEDED), Access.LIMITED)
         except (LedgerBusyError, LedgerStateError):  # about one of them; nothing was written
             return {}
-        ended = [id_ for id_, _, _, order_key in found if order_key is not None]
-        if ended:
-            with contextlib.suppress(LedgerError):  # as in `Recording.record`
-                await self._keys.take_up(ended)
+        await self._keys.take_up_after(id_ for id_, _, _, order_key in found if order_key is not None)
         succeeded = OperationState.SUCCEEDED
         return {
             (id_, token): Recorded(id_, succeeded, attempts, "OK", live=True, order_key=order_key)
@@ -372,7 +356,9 @@ class PostgresStore(Store):
         task.add_done_callback(lambda task: task.cancelled() or task.exception())  # its caller may have been cancelled
         await asyncio.wait((task, request.expired), return_when=asyncio.FIRST_COMPLETED)
         if request.expired.done():
-            raise LedgerUnavailableError(f"{self._name}: no answer within {seconds:g} s", stored=request.stored)
+            unknown = request.connection is not None and request.connection.committing
+            stored = None if unknown else False
+            raise LedgerUnavailableError(f"{self._name}: no answer within {seconds:g} s", stored=stored)
         return task.result()
 
     async def _work(self, work: Work[ResultT], request: _Request) -> ResultT:
@@ -436,7 +422,8 @@ class PostgresStore(Store):
                 "add target_session_attrs=read-write to the URL"
             ) from error
         except psycopg.Error as error:
-            if isinstance(error, _REJECTED) or (error.sqlstate or "").startswith(_REJECTING):
+            # A DataError may be psycopg's own, for a value that it cannot send.
+            if isinstance(error, psycopg.DataError) or (error.sqlstate or "").startswith(_REJECTING):
                 raise rejection(self._name, error) from error
             unheard = connection.committing and is_in_doubt(error, broken=connection.broken)
             raise LedgerUnavailableError(
@@ -498,11 +485,8 @@ class PostgresStore(Store):
             allowed = "a psycopg connection for a ledger in PostgreSQL; for other drivers see Ledger.statement"
             raise TypeError(wrong_type("within", connection, allowed))
         if connection.autocommit and connection.info.transaction_status == _IDLE:
-            raise OptionError(
-                "within",
-                "psycopg connection in autocommit mode",
-                "a connection with an open transaction: use connection.transaction()",
-            )
+            allowed = "a connection with an open transaction: use connection.transaction()"
+            raise OptionError("within", "psycopg connection in autocommit mode", allowed)
         if connection.info.parameter_status("client_encoding") == "SQL_ASCII":
             allowed = "a connection with another one, such as client_encoding=UTF8"
             raise OptionError("within", "psycopg connection with client_encoding=SQL_ASCII", allowed)
@@ -539,8 +523,11 @@ class PostgresStore(Store):
         would step over them. An operation whose own transaction took longer than `_SLACK`, and one that another process
         takes up, are found once this has been called again.
         """
-        floors = self.floors
-        text = _FIRST.format(due=self.due("o"), open=self.open("o"))
+        floors, due = self.floors, self.due("o")
+        text = (
+            f"SELECT coalesce((SELECT {due} FROM grpc_backoff.operations o WHERE {self.open('o')} "
+            f"AND o.target = :target AND {due} <= now() ORDER BY {due}, o.seq LIMIT 1), now())"
+        )
         [(first,)] = await self.rows(text, {"target": target}, Access.READ)
         floors[target] = first - _SLACK
 

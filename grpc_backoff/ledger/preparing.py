@@ -13,7 +13,7 @@ from grpc_backoff.config.remarks import doubts, warn_of
 from grpc_backoff.config.target import bare_target, read_target
 from grpc_backoff.engine.method import Method
 from grpc_backoff.ledger.errors import LedgerLimitError, wrong_type
-from grpc_backoff.ledger.metadata import metadata_bytes, unsendable
+from grpc_backoff.ledger.metadata import unsendable
 from grpc_backoff.ledger.parameters import policy_text
 from grpc_backoff.ledger.records import Metadata, Submission, is_storable
 from grpc_backoff.ledger.transitions import ledger_policy
@@ -60,11 +60,7 @@ class Policies:
 
 
 class Preparing:
-    """Makes operations to submit, by a ledger's settings and its file.
-
-    Attributes:
-        settings: the limits and times of the ledger.
-    """
+    """Makes operations to submit, by a ledger's settings and its file."""
 
     def __init__(self, settings: LedgerSettings, config: Config | None) -> None:
         """Prepare by these settings; the file has the policies of methods."""
@@ -92,35 +88,28 @@ class Preparing:
         """
         target, method, content = _parts(call, request)
         pairs = self._allowed(metadata)
-        check_size(content, pairs, self.settings.max_request_bytes)
+        most = self.settings.max_request_bytes
+        check_size(content, pairs, most)
         if idempotency_key is not None and (
             not isinstance(idempotency_key, str) or not _KEY.fullmatch(idempotency_key)
         ):
-            raise OptionError(
-                "idempotency_key", idempotency_key, "visible ASCII characters, because it is sent as metadata"
-            )
-        if order_key is not None:
-            _check_order_key(order_key)
-        return Submission(
-            str(uuid.uuid4()),
-            target,
-            method,
-            content,
-            pairs,
-            self._stored_policy(self._policy_text(method, policy)),
-            current_trace_id(),
-            idempotency_key,
-            order_key,
-            *_window(not_before, not_after),
-            None if keep_response is None else self._checked_size(keep_response),
-        )
-
-    def _checked_size(self, keep_response: int) -> int:
-        """Return how many bytes of a response to keep."""
-        most = self.settings.max_request_bytes
-        if type(keep_response) is not int or not 0 < keep_response <= most:
+            allowed = "visible ASCII characters, because it is sent as metadata"
+            raise OptionError("idempotency_key", idempotency_key, allowed)
+        if order_key is not None and (
+            not isinstance(order_key, str)
+            or not _ORDER_KEY.fullmatch(order_key)
+            or len(order_key.encode()) > _WIDEST_KEY
+        ):
+            allowed = f"text of 1 to {_LONGEST_KEY} characters, at most {_WIDEST_KEY} bytes in UTF-8, without NUL"
+            raise OptionError("order_key", order_key, allowed)
+        text = self._stored_policy(self._policy_text(method, policy))
+        window = _window(not_before, not_after)
+        if keep_response is not None and not (type(keep_response) is int and 0 < keep_response <= most):
             raise OptionError("keep_response", keep_response, f"a number of bytes from 1 to max_request_bytes ({most})")
-        return keep_response
+        id_, trace_id = str(uuid.uuid4()), current_trace_id()
+        return Submission(
+            id_, target, method, content, pairs, text, trace_id, idempotency_key, order_key, *window, keep_response
+        )
 
     def _allowed(self, metadata: Iterable[tuple[str, str | bytes]] | None) -> Metadata:
         pairs = read_pairs("metadata", metadata)
@@ -168,13 +157,6 @@ def _window(not_before: float | None, not_after: float | None) -> tuple[float | 
     if first is not None and last is not None and last <= first:
         raise OptionError("not_after", not_after, "a time after not_before")
     return first, last
-
-
-def _check_order_key(key: object) -> None:
-    """Reject an order key that is too long, or that databases cannot store."""
-    if not isinstance(key, str) or not _ORDER_KEY.fullmatch(key) or len(key.encode()) > _WIDEST_KEY:
-        allowed = f"text of 1 to {_LONGEST_KEY} characters, at most {_WIDEST_KEY} bytes in UTF-8, without NUL"
-        raise OptionError("order_key", key, allowed)
 
 
 def _time(name: str, value: object) -> float:
@@ -231,7 +213,7 @@ def _parts(call: object, request: Sequence[object]) -> tuple[str, str, bytes]:
 
 def check_size(request: bytes, metadata: Metadata, most: int) -> None:
     """Reject a request that is larger, together with its metadata, than `max_request_bytes` (LG-11)."""
-    size = len(request) + metadata_bytes(metadata)
+    size = len(request) + sum(len(key) + len(value) for key, value in metadata)
     if size > most:
         what = "request and metadata" if metadata else "request"
         raise LedgerLimitError(f"{what}={size} bytes: expected at most max_request_bytes ({most})")

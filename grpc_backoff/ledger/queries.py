@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from grpc_backoff.ledger.database import LONG_AGO, Database, spellings
-from grpc_backoff.ledger.order_keys import OrderKeys
+from grpc_backoff.ledger.database import LONG_AGO, Part, spellings
 from grpc_backoff.ledger.records import (
     CLAIMABLE,
     WELL,
@@ -11,7 +10,6 @@ from grpc_backoff.ledger.records import (
     Operation,
     OperationAttempt,
     OperationOutcome,
-    OperationState,
     Readiness,
 )
 from grpc_backoff.ledger.rows import READY, STATES, PolicyOf, operation_of, readiness
@@ -20,19 +18,15 @@ from grpc_backoff.ledger.statements import Access, Row, texts
 _ATTEMPT = ("number", "started", "ended", "code", "delay", "source")
 
 
-class Queries:
+class Queries(Part):
     """Finds operations."""
-
-    def __init__(self, database: Database, order_keys: OrderKeys) -> None:
-        self._db = database
-        self._keys = order_keys
 
     async def ready(self, which: Filter, limit: int, policy_of: PolicyOf) -> list[Readiness]:
         """For each operation, return whether it is ready, when it became or will become ready, and why (LG-5)."""
         held = (
             f"CASE WHEN o.state NOT IN ({texts(CLAIMABLE)}) THEN NULL "
             f"WHEN EXISTS (SELECT 1 FROM {self._db.paused} p WHERE p.target = o.target) THEN 'paused' "
-            f"WHEN {self._keys.behind()} THEN 'blocked' END"
+            f"WHEN {self._db.behind()} THEN 'blocked' END"
         )
         columns = f"{', '.join(f'o.{name}' for name in READY)}, {held}, {self._db.dialect.now}"
         return [readiness(row, policy_of) for row in await self._select(columns, which, limit)]
@@ -62,17 +56,17 @@ class Queries:
         db, d = self._db, self._db.dialect
         beyond, order = ("<", "DESC") if newest_first else (">", "ASC")
         equal = ("method", "idempotency_key", "order_key", "code")
-        params: dict[str, object] = {name: getattr(which, name) for name in (*equal, "older_than")}
-        params |= {"after": after, "after_id": after_id}
+        age = None if which.older_than is None else min(which.older_than, LONG_AGO)
+        parts = {"older_than": age, "after": after, "after_id": after_id} | {
+            name: getattr(which, name) for name in equal
+        }
         conditions = {name: f"o.{name} = :{name}" for name in equal} | {
             "order_key": f"{db.order_key('o')} = :order_key",
             "after": f"o.seq {beyond} :after",
             "after_id": f"o.seq {beyond} (SELECT a.seq FROM {d.operations} a WHERE a.id = :after_id)",
             "older_than": f"o.created <= {d.later.format(d.now, '-:older_than')}",
         }
-        params = {name: value for name, value in params.items() if value is not None}
-        if which.older_than is not None:
-            params["older_than"] = min(which.older_than, LONG_AGO)
+        params: dict[str, object] = {name: value for name, value in parts.items() if value is not None}
         terms = ["true", *(conditions[name] for name in params)]
         if which.states:
             terms.append(f"o.state IN ({texts(which.states)})")
@@ -97,7 +91,7 @@ class Queries:
             "WHERE o.id = :id"
         )
         for key, state, attempts, code, details, kept in await self._db.rows(text, {"id": id}, Access.READ):
-            standing = STATES.get(state, OperationState.PENDING)
+            standing = STATES.get(state, STATES["pending"])
             return OperationOutcome(
                 id=key, state=standing, attempts=attempts, code=code, details=details, response=kept
             )

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from grpc_backoff.base.record import record
 from grpc_backoff.ledger.database import Database
-from grpc_backoff.ledger.errors import LedgerBusyError, LedgerError, LedgerStateError
+from grpc_backoff.ledger.errors import LedgerBusyError, LedgerStateError
 from grpc_backoff.ledger.order_keys import OrderKeys
 from grpc_backoff.ledger.records import CLAIMABLE, LOST, WELL, AttemptReport, OperationState, Recorded
-from grpc_backoff.ledger.rows import LockedRow, PolicyOf
+from grpc_backoff.ledger.rows import PolicyOf, locked_rows
 from grpc_backoff.ledger.statements import NO_LEASE, Access, Plan, Statement
-from grpc_backoff.ledger.transitions import Change, after_failure, after_loss, after_success, ledger_policy
+from grpc_backoff.ledger.transitions import Change, LockedRow, after_failure, after_loss, after_success, ledger_policy
 
 _LOG = logging.getLogger("grpc_backoff")
 _HEAD = 1000
@@ -40,13 +40,13 @@ class _End(NamedTuple):
     @classmethod
     def of(cls, row: LockedRow, report: AttemptReport) -> _End:
         """Decide what follows a report."""
-        standing, token, failure = row.standing(row.now), report.token, report.failure
+        token, failure = report.token, report.failure
         if failure is None:
-            change = after_success(standing, token)
+            change = after_success(row, token)
             kept = report.response if change.state is OperationState.SUCCEEDED else None
             return cls(row, token, row.now, "OK", None, change, response=kept)
         policy = ledger_policy(report.policy)
-        change = after_failure(policy, standing, token, failure, draw=report.draw, can_refresh=report.can_refresh)
+        change = after_failure(policy, row, token, failure, draw=report.draw, can_refresh=report.can_refresh)
         return cls(row, token, row.now, failure.code, report.details, change)
 
     @property
@@ -54,50 +54,29 @@ class _End(NamedTuple):
         """Whether more than the number of attempts changes."""
         return self.change.live or self.change.state.value != self.row.state
 
-    @property
-    def started(self) -> float | None:
-        return self.row.lease_began if self.change.live and self.token is not None else None
-
-    @property
-    def attempts(self) -> int:
-        return self.row.attempts + self.added
-
-    @property
-    def recorded(self) -> int:
-        return self.row.recorded + self.added
-
-    def attempt(self) -> dict[str, object]:
-        """Return the attempt's row."""
-        return {
-            "id": self.row.id,
-            "number": self.recorded,
+    def values(self) -> dict[str, object]:
+        """Return what the attempt's row and the operation's new one contain. A series begins with its first attempt."""
+        row, change = self.row, self.change
+        started = row.lease_began if change.live and self.token is not None else None
+        return change._asdict() | {
+            "id": row.id,
             "token": self.token,
-            "started": self.started,
+            "state": change.state.value,
+            "attempts": row.attempts + self.added,
+            "recorded": row.recorded + self.added,
+            "started": started,
+            "began": row.began if row.attempts else started or self.ended,
             "ended": self.ended,
-            "code": self.code,
-            "delay": self.change.delay,
-            "source": self.change.source,
-        }
-
-    def operation(self) -> dict[str, object]:
-        """Return the operation's new row. A series begins with its first attempt."""
-        change = self.change._asdict()
-        return {
-            "id": self.row.id,
-            "attempts": self.attempts,
-            "recorded": self.recorded,
-            "began": self.row.began if self.row.attempts else self.started or self.ended,
-            "ended": self.ended,
-            "finished": self.ended if self.change.delay is None else None,
+            "finished": self.ended if change.delay is None else None,
             "code": self.code,
             "details": self.details,
-            **{name: change[name] for name in ("step", "previous", "refreshed", "delay", "reason")},
-            "state": self.change.state.value,
+            "response": self.response,
         }
 
     def told(self) -> Recorded:
-        state, _, _, _, delay, source, reason, live = self.change
-        return Recorded(self.row.id, state, self.attempts, self.code, delay, source, reason, live, self.row.order_key)
+        (state, _, _, _, delay, source, reason, live), row = self.change, self.row
+        attempts = row.attempts + self.added
+        return Recorded(row.id, state, attempts, self.code, delay, source, reason, live, row.order_key)
 
 
 def _unreadable(operation: str, problem: str) -> LedgerStateError:
@@ -111,7 +90,6 @@ class Recording:
     """The errors that are about one row, so that the others are recorded without it."""
 
     def __init__(self, database: Database, order_keys: OrderKeys) -> None:
-        """Begin with no operation named in the log."""
         self._db = database
         self._keys = order_keys
         self._named: set[str] = set()
@@ -128,14 +106,11 @@ class Recording:
             if len(reports) == 1:
                 return [error]
             return [(await self.record([report]))[0] for report in reports]
-        ended = [
+        await self._keys.take_up_after(
             outcome.id
             for outcome in outcomes
             if isinstance(outcome, Recorded) and outcome.order_key is not None and outcome.state in WELL
-        ]
-        if ended:
-            with contextlib.suppress(LedgerError):  # it is recorded; the next operations are taken up somewhat later
-                await self._keys.take_up(ended)
+        )
         return [*outcomes]
 
     def _record(self, reports: Sequence[AttemptReport]) -> Plan[list[Recorded | LedgerStateError]]:
@@ -144,10 +119,10 @@ class Recording:
         while left:  # once, unless there are several reports on one operation
             some = {report.id: (index, report) for index, report in reversed(left)}
             left = [(index, report) for index, report in left if some[report.id][0] != index]
-            rows, params = self._db.column(some)
             which = f"JOIN r ON o.id = r.id ORDER BY o.id{self._db.dialect.lock}"  # ordered, so that two never deadlock
-            [found] = yield [Statement(f"WITH r (id) AS ({rows}), {self._locked(which)}", params)]
-            read, problems = LockedRow.read(found)
+            text = f", {self._locked(which)}"
+            [found] = yield [Statement(*self._db.with_rows(("id",), [(id_,) for id_ in some], text))]
+            read, problems = locked_rows(found)
             recorded = yield from self._write([_End.of(row, some[row.id][1]) for row in read])
             outcomes |= {some[report.id][0]: report for report in recorded}
             outcomes |= {some[id_][0]: _unreadable(id_, problem) for id_, problem in problems.items()}
@@ -182,12 +157,11 @@ class Recording:
         except LedgerStateError:  # about one of them, so that each is tried by itself
             text = f"SELECT o.id FROM {d.operations} o WHERE {expired} {condition}ORDER BY o.lease_until LIMIT :limit"
             ids = [id_ for (id_,) in await db.rows(text, params, Access.READ)]
-        outcomes = []
+        outcomes, one = [], which.format("AND o.id = :id ")
         for id_ in ids:
-            rows, only = db.column([id_])
-            one = which.format(f"AND o.id IN ({rows}) ")
+            only = params | {"id": id_}
             try:
-                outcomes += await db.run(lambda: self._lose(policy_of, one, params | only), Access.TRANSACTION)  # noqa: B023 - it has run then
+                outcomes += await db.run(lambda: self._lose(policy_of, one, only), Access.TRANSACTION)  # noqa: B023 - it has run then
             except LedgerStateError as error:
                 self._name_once(id_, error)
         return outcomes
@@ -202,12 +176,12 @@ class Recording:
         yield [Statement(text, {}, answers=False) for text in self._db.dialect.corrections]
         [found] = yield [Statement(f"WITH {self._locked(which)}", params)]
         ends = []
-        read, problems = LockedRow.read(found)
+        read, problems = locked_rows(found)
         for id_, problem in problems.items():
             self._name_once(id_, _unreadable(id_, problem))
         for row in read:
             ended = row.now if row.lease_until is None else row.lease_until  # from when `ready` counts as well
-            change = after_loss(ledger_policy(policy_of(row.policy)), row.standing(ended))
+            change = after_loss(ledger_policy(policy_of(row.policy)), row, ended)
             ends.append(_End(row, row.lease_token, ended, LOST, None, change))
         return (yield from self._write(ends))
 
@@ -217,21 +191,22 @@ class Recording:
         reason = "" if db.is_oldest else "reason = r.reason, "
         known = yield from self._late(ends)
         ends = [end._replace(added=(end.row.id, end.token) not in known) for end in ends]
+        written = [(end, end.values()) for end in ends]
         yield [
             *self._each(
                 f"INSERT INTO {d.attempts} (operation_id, number, token, started, ended, code, delay, source) "
-                f"SELECT r.id, r.number, r.token, {d.at.format('r.started')}, {d.at.format('r.ended')}, r.code, "
+                f"SELECT r.id, r.recorded, r.token, {d.at.format('r.started')}, {d.at.format('r.ended')}, r.code, "
                 "r.delay, r.source FROM r",
-                [end.attempt() for end in ends if end.added],
+                [values for end, values in written if end.added],
             ),
             *self._each(
                 f"UPDATE {d.attempts} AS a SET code = r.code, ended = {d.at.format('r.ended')} FROM r "
                 "WHERE a.operation_id = r.id AND a.token = r.token",
-                [end.attempt() for end in ends if not end.added],
+                [values for end, values in written if not end.added],
             ),
             *self._each(
                 f"UPDATE {d.operations} AS o SET attempts = r.attempts, recorded = r.recorded FROM r WHERE o.id = r.id",
-                [end.operation() for end in ends if end.added and not end.moves],
+                [values for end, values in written if end.added and not end.moves],
             ),
             *self._each(
                 f"UPDATE {d.operations} AS o SET state = r.state, attempts = r.attempts, recorded = r.recorded, "
@@ -241,11 +216,11 @@ class Recording:
                 f"details = r.details, {reason}"
                 f"began = {d.at.format('r.began')}, finished = {d.at.format('r.finished')}, {NO_LEASE} "
                 "FROM r WHERE o.id = r.id",
-                [end.operation() for end in ends if end.moves],
+                [values for end, values in written if end.moves],
             ),
             *self._each(
                 f"UPDATE {d.operations} AS o SET response = r.response FROM r WHERE o.id = r.id",
-                [{"id": end.row.id, "response": end.response} for end in ends if end.response is not None],
+                [values for end, values in written if end.response is not None],
             ),
         ]
         return [end.told() for end in ends]
@@ -255,20 +230,23 @@ class Recording:
         late = [(end.row.id, end.token) for end in ends if not end.change.live and end.token is not None]
         if not late:
             return set()
-        rows, params = self._db.table(("id", "token"), late)
         text = (
-            f"WITH r (id, token) AS ({rows}) SELECT a.operation_id, a.token FROM {self._db.dialect.attempts} a "
+            f"SELECT a.operation_id, a.token FROM {self._db.dialect.attempts} a "
             "JOIN r ON a.operation_id = r.id AND a.token = r.token"
         )
-        [found] = yield [Statement(text, params)]
+        [found] = yield [Statement(*self._db.with_rows(("id", "token"), late, text))]
         return {(id_, token) for id_, token in found}
 
     def _each(self, text: str, rows: Sequence[Mapping[str, object]]) -> list[Statement]:
-        """Return the statement that writes these rows, which it calls `r`; none if there are no rows."""
+        """Return the statement that writes these rows, of which it reads `r.column`; none if there are no rows."""
         if not rows:
             return []
-        table, params = self._db.table(tuple(rows[0]), [tuple(row.values()) for row in rows])
-        return [Statement(f"WITH r ({', '.join(rows[0])}) AS ({table}) {text}", params, answers=False)]
+        columns = [*dict.fromkeys(re.findall(r"\br\.(\w+)", text))]
+        return [
+            Statement(
+                *self._db.with_rows(columns, [[row[name] for name in columns] for row in rows], text), answers=False
+            )
+        ]
 
     async def set_backoff(self, id: str, seconds: float, policy_of: PolicyOf) -> bool:  # noqa: A002 - an operation's
         """Write a backoff in seconds, and its timestamp, atomically; return whether a waiting operation had this id.
@@ -281,7 +259,7 @@ class Recording:
         d = self._db.dialect
         which = f"WHERE o.id = :id{d.lock}"
         [found] = yield [Statement(f"WITH {self._locked(which)}", {"id": operation})]
-        waiting = [row for row in LockedRow.read(found)[0] if OperationState(row.state) in CLAIMABLE]
+        waiting = [row for row in locked_rows(found)[0] if OperationState(row.state) in CLAIMABLE]
         delays = [(row, ledger_policy(policy_of(row.policy)).max_server_delay or 0.0) for row in waiting]
         yield self._each(
             f"UPDATE {d.operations} AS o SET state = 'waiting_for_retry', backoff_request_seconds = r.delay, "

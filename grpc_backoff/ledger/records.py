@@ -195,9 +195,7 @@ class AttemptReport(NamedTuple):
     """How an attempt ended.
 
     Attributes:
-        id: the operation's id.
-        token: the token of the lease under which the attempt was made; None if it was made without one.
-        policy: the retry policy.
+        id, token: the lease under which the attempt was made; without a token, it was made without one.
         failure: how the attempt failed; None for success.
         details: the server's status details, truncated.
         can_refresh: whether the credentials can be renewed (RT-4).

@@ -21,7 +21,6 @@ class AttemptReports:
     """Records the ends of a delivery's attempts, and runs the hooks that follow alongside the next ones."""
 
     def __init__(self, state: DeliveryState, announcer: Announcer) -> None:
-        """Begin with nothing to record."""
         self.ended: list[tuple[AttemptReport, Operation]] = []
         """What is not recorded yet."""
         self.aside: list[tuple[AttemptReport, Operation]] = []
@@ -31,7 +30,7 @@ class AttemptReports:
         """The hooks that run, or wait until fewer do."""
         self._state = state
         self._announcer = announcer
-        self._hook_places = asyncio.Semaphore(state.window.limit)
+        self._hook_places = asyncio.Semaphore(state.settings.concurrency)
         self._doubted: set[Lease] = set()
         """Leases whose results may already be recorded, because the database's answer was lost."""
         self._unrecorded = asyncio.Event()
@@ -40,15 +39,15 @@ class AttemptReports:
         """Return how many more operations may be claimed, given the running attempts and the backlog of hooks."""
         if len(self.aside) >= _MANY:  # something is wrong with more than a few rows
             return 0
-        hooks, behind, window = self._announcer.hooks(), len(self.hooks), self._state.window
+        hooks, behind, state = self._announcer.hooks(), len(self.hooks), self._state
         if any((hooks.on_exhausted, hooks.on_conflict, hooks.on_blocked)):
             behind += sum(report.failure is not None for report, _ in self.ended)
-        return min(window.size, window.limit - behind) - len(self._state.running)
+        return min(state.window, state.settings.concurrency - behind) - len(state.running)
 
     @property
     def is_crowded(self) -> bool:
         """Whether so many hooks are running that no more should follow."""
-        return len(self.hooks) >= self._state.window.limit
+        return len(self.hooks) >= self._state.settings.concurrency
 
     def add(self, operation: Operation, report: AttemptReport) -> None:
         """Record the end of an attempt soon."""
@@ -59,7 +58,7 @@ class AttemptReports:
         """Record the ends of attempts; those that end during a transaction share the next one."""
         while True:
             await self._unrecorded.wait()
-            if self._state.running and 2 * len(self.ended) < self._state.window.size:
+            if self._state.running and 2 * len(self.ended) < self._state.window:
                 await asyncio.sleep(self._state.together)
             self.flushing = True
             try:
@@ -84,13 +83,8 @@ class AttemptReports:
         del self.ended[: len(batch)]
         for (report, operation), recorded in zip(batch, answers, strict=True):
             if isinstance(recorded, LedgerStateError):
-                _LOG.error(
-                    "%s: the end of an attempt at operation %s cannot be recorded, so it is set aside and recorded "
-                    "once that is possible: %s",
-                    self._state.target,
-                    operation.id,
-                    recorded,
-                )
+                line = "%s: the end of an attempt at operation %s cannot be recorded, so it is set aside and recorded "
+                _LOG.error(line + "once that is possible: %s", self._state.target, operation.id, recorded)
                 self.aside.append((report, operation))
             else:
                 self._settle(report, operation, recorded)
@@ -110,18 +104,10 @@ class AttemptReports:
 
     async def record_what_is_aside(self) -> None:
         """Try again to record what was set aside; its leases are extended meanwhile, so that nothing runs again."""
-        aside, self.aside = self.aside, []
-        while aside:
-            report, operation = aside[-1]
-            try:
-                [answer] = await self._state.store.recording.record([report])
-            except BaseException:
-                self.aside += aside
-                raise
-            aside.pop()
-            if isinstance(answer, LedgerStateError):
-                self.aside.append((report, operation))
-            else:
+        for report, operation in [*self.aside]:
+            [answer] = await self._state.store.recording.record([report])
+            if not isinstance(answer, LedgerStateError):
+                self.aside.remove((report, operation))
                 self._settle(report, operation, answer)
 
     async def _first_answer(

@@ -5,14 +5,13 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, get_args, get_type_hints
+from typing import get_args, get_type_hints
 
 from grpc_backoff.base.base_errors import kind_of
-from grpc_backoff.base.record import record
 from grpc_backoff.ledger.metadata import decode_metadata
 from grpc_backoff.ledger.records import CLAIMABLE, Operation, OperationState, Readiness
 from grpc_backoff.ledger.statements import Row
-from grpc_backoff.ledger.transitions import Standing, fallback, ledger_policy
+from grpc_backoff.ledger.transitions import LockedRow, fallback, ledger_policy
 from grpc_backoff.policy.retry import RetryPolicy
 
 PolicyOf = Callable[[str], RetryPolicy]
@@ -33,48 +32,12 @@ READY = (
 STATES: Mapping[object, OperationState] = {state.value: state for state in OperationState}
 
 
-@record
-class LockedRow(NamedTuple):
-    """The part of an operation that is read when its row is locked, and the time after that."""
-
-    id: str
-    policy: str
-    state: str
-    attempts: int
-    recorded: int
-    step: int
-    previous: float | None
-    refreshed: int
-    lease_token: int
-    began: float
-    lease_began: float | None
-    lease_until: float | None
-    order_key: str | None
-    now: float
-
-    @classmethod
-    def read(cls, rows: Sequence[Row]) -> tuple[list[LockedRow], dict[str, str]]:
-        """Return the rows that can be read, and for the others what is wrong, by id. These are left alone."""
-        problems = {row[0]: _problem(cls._fields, row) for row in rows}
-        return [cls(*row) for row in rows if problems[row[0]] is None], {
-            id_: problem for id_, problem in problems.items() if problem is not None
-        }
-
-    def standing(self, ended: float) -> Standing:
-        """Return what determines the change that follows an attempt which ended at this time.
-
-        The age counts from the first attempt of the series, so that an outage before it costs nothing (LG-7).
-        """
-        began = self.began if self.attempts else self.lease_began or ended
-        return Standing(
-            OperationState(self.state),
-            self.attempts,
-            self.step,
-            self.previous,
-            bool(self.refreshed),
-            self.lease_token,
-            ended - began,
-        )
+def locked_rows(rows: Sequence[Row]) -> tuple[list[LockedRow], dict[str, str]]:
+    """Return the rows that can be read, and for the others what is wrong, by id. These are left alone."""
+    problems = {row[0]: _problem(LockedRow._fields, row) for row in rows}
+    return [LockedRow(*row) for row in rows if problems[row[0]] is None], {
+        id_: problem for id_, problem in problems.items() if problem is not None
+    }
 
 
 def _problem(names: Sequence[str], row: Row) -> str | None:

@@ -20,8 +20,8 @@ from typing import TypeVar
 from urllib.parse import unquote
 
 from grpc_backoff.base.base_errors import OptionError
-from grpc_backoff.ledger.database import check_version, rejection
-from grpc_backoff.ledger.errors import LedgerBusyError, LedgerSchemaError, LedgerUnavailableError, wrong_type
+from grpc_backoff.ledger.database import check_version
+from grpc_backoff.ledger.errors import LedgerBusyError, LedgerSchemaError, LedgerUnavailableError, rejection, wrong_type
 from grpc_backoff.ledger.records import Submission, Submitted
 from grpc_backoff.ledger.schema import Migration, migrations, upgrade
 from grpc_backoff.ledger.statements import Access, Dialect, Plan, Row, Statement, follow
@@ -119,13 +119,9 @@ class SQLiteStore(Store):
         """Return a query that returns these rows, and its parameters."""
         if not rows:
             return f"SELECT {', '.join(['NULL'] * len(columns))} WHERE false", {}
-        names = [[f"{column}_{index}" for column in columns] for index in range(len(rows))]
-        params = {
-            name: value
-            for row_names, row in zip(names, rows, strict=True)
-            for name, value in zip(row_names, row, strict=True)
-        }
-        return "VALUES " + ", ".join(f"(:{', :'.join(row_names)})" for row_names in names), params
+        named = [{f"{name}_{i}": value for name, value in zip(columns, row, strict=True)} for i, row in enumerate(rows)]
+        params = {name: value for row in named for name, value in row.items()}
+        return "VALUES " + ", ".join(f"(:{', :'.join(row)})" for row in named), params
 
     async def _on_thread(self, work: Callable[[sqlite3.Connection], ResultT]) -> ResultT:
         """Run a function on the store's thread; once begun, it runs to its end even if the caller is cancelled."""
@@ -142,13 +138,8 @@ class SQLiteStore(Store):
             return work(self._connection)
 
     def _open(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            self._name,
-            timeout=self._settings.lock_timeout,
-            isolation_level=None,
-            uri=self._name.startswith(_URI),
-            check_same_thread=False,
-        )
+        limit, uri = self._settings.lock_timeout, self._name.startswith(_URI)
+        connection = sqlite3.connect(self._name, limit, isolation_level=None, uri=uri, check_same_thread=False)
         try:
             # The same as FULL with WAL; without it, which some file systems lack, a power failure could undo a commit.
             connection.execute("PRAGMA synchronous = EXTRA")
@@ -256,11 +247,8 @@ class SQLiteStore(Store):
             raise OptionError("within", file, f"a connection to the ledger's own file ({self._file})")
         automatic = connection.isolation_level is None or getattr(connection, "autocommit", None) is True  # Python 3.12
         if automatic and not connection.in_transaction:  # a transaction begun here would never be committed
-            raise OptionError(
-                "within",
-                "sqlite3.Connection in autocommit mode",
-                "a connection with an open transaction: execute BEGIN first",
-            )
+            allowed = "a connection with an open transaction: execute BEGIN first"
+            raise OptionError("within", "sqlite3.Connection in autocommit mode", allowed)
         with self._telling():
             if not connection.in_transaction:
                 cursor.execute("BEGIN IMMEDIATE")

@@ -55,9 +55,7 @@ class Dialect(NamedTuple):
     """How a database writes what SQL leaves open. Times are seconds since the epoch outside of the database.
 
     Attributes:
-        operations: the table of operations.
-        attempts: the table of their attempts.
-        paused: the table of paused targets.
+        operations, attempts, paused: the tables; the last one is of targets.
         now: the time at which the statement began.
         clock: the time at which the expression is evaluated, thus after a lock was acquired.
         lock: locks the rows of the table `o` and waits for those that are locked.

@@ -32,13 +32,12 @@ class Store(Database):
     """Whether the store listens, so that operations of other processes need not be looked for."""
 
     def __init__(self, name: str, settings: LedgerSettings) -> None:
-        """Make the parts of a store in a database, whose name is the one in errors."""
         super().__init__(name, settings)
         self.order_keys = OrderKeys(self)
         self.submitting = Submitting(self)
         self.claiming = Claiming(self, self.order_keys)
         self.recording = Recording(self, self.order_keys)
-        self.queries = Queries(self, self.order_keys)
+        self.queries = Queries(self)
         self.counting = Counting(self)
         self.manual = Manual(self, self.order_keys)
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from grpc_backoff.base.base_errors import OptionError
-from grpc_backoff.ledger.database import Database
+from grpc_backoff.ledger.database import Part
 from grpc_backoff.ledger.errors import LedgerStateError, LedgerUnavailableError
 from grpc_backoff.ledger.metadata import encode_metadata
 from grpc_backoff.ledger.records import Submission, Submitted
@@ -20,11 +20,8 @@ _INITIAL = "state, attempts, recorded, step, refreshed, lease_token, next_attemp
 _NEW = "'pending', 0, 0, 0, false, 0, CASE WHEN {at} > {now} THEN {at} ELSE {now} END, {now}, {now}"
 
 
-class Submitting:
+class Submitting(Part):
     """Stores operations."""
-
-    def __init__(self, database: Database) -> None:
-        self._db = database
 
     async def submit(self, submissions: Sequence[Submission]) -> list[Submitted]:
         """Store operations, all or none; return the results in the same order (LG-9).
@@ -68,10 +65,10 @@ class Submitting:
         return answers
 
     def _insert(self, submissions: Sequence[Submission]) -> Statement:
-        rows, params = self._db.table(Submission._fields, [*map(_stored, submissions)])
         later = _later(submissions)
         insert = self._inserting(f"SELECT {self._new('', later)} FROM r WHERE true", later)
-        return Statement(f"WITH r ({', '.join(Submission._fields)}) AS ({rows}) {insert} RETURNING id", params)
+        rows = [*map(_stored, submissions)]
+        return Statement(*self._db.with_rows(Submission._fields, rows, f"{insert} RETURNING id"))
 
     def _check_later(self, submissions: Sequence[Submission]) -> None:
         """Refuse what the tables have no place for (LG-18)."""
@@ -85,40 +82,33 @@ class Submitting:
         columns = [at.format(f"{mark}{name}") if name == "not_after" else f"{mark}{name}" for name in later]
         return ", ".join([mark + _GIVEN.replace(", ", f", {mark}"), new, *columns])
 
-    def _inserting(self, new: str, later: Sequence[str]) -> str:
-        """Return the INSERT of new rows; on a known id or key, the existing row is left unchanged."""
-        return f"INSERT INTO {self._db.dialect.operations} ({_columns(later)}) {new} ON CONFLICT DO NOTHING"
+    def _inserting(self, new: str, later: Sequence[str], conflict: str = "DO NOTHING") -> str:
+        """Return the INSERT of new rows; on a known id or key, the existing row `o` is left unchanged by default."""
+        columns = ", ".join([_GIVEN, _INITIAL, *later])
+        return f"INSERT INTO {self._db.dialect.operations} AS o ({columns}) {new} ON CONFLICT {conflict}"
 
     def _known(self, submissions: Sequence[Submission]) -> Statement:
         columns = ("id", "target", "method", "request", "idempotency_key")
-        rows, params = self._db.table(
-            columns, [tuple(getattr(submission, name) for name in columns) for submission in submissions]
-        )
+        rows = [tuple(getattr(submission, name) for name in columns) for submission in submissions]
         found = (
             "SELECT o.id, o.target, o.method, o.idempotency_key, o.request = r.request AND o.target = r.target "
             f"FROM {self._db.dialect.operations} o JOIN r ON"
         )
         where = "" if self._db.is_oldest else "o.target = r.target AND "  # there, a key is unique for the method alone
-        return Statement(
-            f"WITH r (id, target, method, request, key) AS ({rows}) {found} o.id = r.id UNION ALL "
-            f"{found} {where}o.method = r.method AND o.idempotency_key = r.key AND o.id <> r.id",
-            params,
+        text = (
+            f"{found} o.id = r.id UNION ALL "
+            f"{found} {where}o.method = r.method AND o.idempotency_key = r.idempotency_key AND o.id <> r.id"
         )
+        return Statement(*self._db.with_rows(columns, rows, text))
 
     def _key_locks(self, submissions: Sequence[Submission]) -> list[Statement]:
         """Return the statement that locks the order keys, so that operations of a key are numbered as they commit."""
-        keys = sorted(
-            {
-                (submission.target, submission.order_key)
-                for submission in submissions
-                if submission.order_key is not None
-            }
-        )
+        keys = sorted({(one.target, one.order_key) for one in submissions if one.order_key is not None})
         if not keys or not self._db.dialect.key_lock:
             return []
-        rows, params = self._db.table(("target", "order_key"), keys)
         lock = self._db.dialect.key_lock.format("r.target", "r.order_key")
-        return [Statement(f"WITH r (target, order_key) AS ({rows}) SELECT {lock} FROM r", params, answers=False)]
+        text, params = self._db.with_rows(("target", "order_key"), keys, f"SELECT {lock} FROM r")
+        return [Statement(text, params, answers=False)]
 
     def statement(self, submission: Submission, style: ParameterStyle | None = None) -> tuple[str, tuple[object, ...]]:
         """Return the SQL that stores an operation and its parameters, for the caller's own driver (LG-9).
@@ -144,12 +134,12 @@ class Submitting:
             insert = self._inserting(f"SELECT {self._db.typed(new)}", later)
         elif submission.idempotency_key is not None:
             stored = f"SELECT 1 FROM {self._db.dialect.operations} s WHERE s.id = :id"
-            insert = (
-                f"INSERT INTO {self._db.dialect.operations} AS o ({_columns(later)}) "
-                f"SELECT {self._db.typed(new)}{locked} WHERE NOT EXISTS ({stored}) "
-                "ON CONFLICT (target, method, idempotency_key) WHERE idempotency_key IS NOT NULL "
+            conflict = (
+                "(target, method, idempotency_key) WHERE idempotency_key IS NOT NULL "
                 f"DO UPDATE SET {self._db.dialect.refuse} WHERE o.request <> excluded.request"
             )
+            select = f"SELECT {self._db.typed(new)}{locked} WHERE NOT EXISTS ({stored})"
+            insert = self._inserting(select, later, conflict)
         params = {**_stored(submission)._asdict(), **self._db.times()}
         names = re.findall(PARAMETER, insert)
         numbers = iter(range(1, len(names) + 1))
@@ -168,11 +158,6 @@ def remedy(submissions: Sequence[Submission]) -> str:
 def _later(submissions: Sequence[Submission]) -> list[str]:
     """Return those parts of submissions that the tables of earlier versions have no place for."""
     return [name for name in _LATER if any(getattr(submission, name) is not None for submission in submissions)]
-
-
-def _columns(later: Sequence[str]) -> str:
-    """Return the columns of a new row."""
-    return ", ".join([_GIVEN, _INITIAL, *later])
 
 
 def _found(submission: Submission, stored: Mapping[object, str]) -> str | None:

@@ -237,8 +237,6 @@ def _in_threads(hooks: LedgerHooks | None) -> LedgerHooks | None:
     """Return hooks that may block and call the ledger: those that are not coroutine functions run in threads."""
     if not isinstance(hooks, LedgerHooks):
         return hooks
-    hooks_given = {part.name: getattr(hooks, part.name) for part in dataclasses.fields(hooks)}
-    plain = {name: hook for name, hook in hooks_given.items() if hook and not inspect.iscoroutinefunction(hook)}
-    return dataclasses.replace(
-        hooks, **{name: functools.partial(asyncio.to_thread, hook) for name, hook in plain.items()}
-    )
+    named = ((part.name, getattr(hooks, part.name)) for part in dataclasses.fields(hooks))
+    plain = ((name, hook) for name, hook in named if hook and not inspect.iscoroutinefunction(hook))
+    return dataclasses.replace(hooks, **{name: functools.partial(asyncio.to_thread, hook) for name, hook in plain})

@@ -14,14 +14,7 @@ from typing import NamedTuple
 
 from grpc_backoff.base.record import record
 from grpc_backoff.decide.calls.decision import FailedAttempt, Progress, Retry, decide, is_conflict
-from grpc_backoff.ledger.records import (
-    CLAIMABLE,
-    AttemptReport,
-    Operation,
-    OperationAttempt,
-    OperationState,
-    Recorded,
-)
+from grpc_backoff.ledger.records import CLAIMABLE, AttemptReport, Operation, OperationAttempt, OperationState, Recorded
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.proportional import NoJitter
 from grpc_backoff.policy.retry import RetryPolicy
@@ -41,26 +34,33 @@ exceeded its own timeout (LG-6)."""
 
 
 @record
-class Standing(NamedTuple):
-    """The part of an operation's row that determines what follows.
+class LockedRow(NamedTuple):
+    """The part of an operation's row that is read when the row is locked, and the time after that.
 
     Attributes:
-        state: its state.
         attempts: the attempts so far, in this series.
+        recorded: those in all series.
         step: how many waits of the policy's sequence have been used.
         previous: the last of these waits, in seconds.
         refreshed: whether credentials have already been renewed (RT-4).
         lease_token: the token of the last claim.
-        age: the seconds since its series of attempts began.
+        began: when this series, or the waiting for its first attempt, began.
     """
 
-    state: OperationState
-    attempts: int = 0
-    step: int = 0
-    previous: float | None = None
-    refreshed: bool = False
-    lease_token: int = 0
-    age: float = 0.0
+    id: str
+    policy: str
+    state: str
+    attempts: int
+    recorded: int
+    step: int
+    previous: float | None
+    refreshed: int
+    lease_token: int
+    began: float
+    lease_began: float | None
+    lease_until: float | None
+    order_key: str | None
+    now: float
 
     def is_live(self, token: int | None) -> bool:
         """Return whether a report under this token is about the current attempt.
@@ -70,7 +70,7 @@ class Standing(NamedTuple):
         """
         if token is None:
             return self.state in CLAIMABLE
-        return self.state is OperationState.IN_PROGRESS and self.lease_token == token
+        return self.state == OperationState.IN_PROGRESS and self.lease_token == token
 
 
 @record
@@ -78,10 +78,7 @@ class Change(NamedTuple):
     """The change to an operation's row.
 
     Attributes:
-        state: the new state.
-        step: as in `Standing`.
-        previous: as in `Standing`.
-        refreshed: as in `Standing`.
+        step, previous, refreshed: as in `LockedRow`.
         delay: the wait that follows, in seconds; None if there is none.
         source: what determined the wait.
         reason: why the policy gave up; None if it did not.
@@ -124,34 +121,26 @@ def ledger_policy(policy: RetryPolicy) -> RetryPolicy:
     return dataclasses.replace(policy, backoff=backoff, max_server_delay=most, server_delay_jitter=spread)
 
 
-def after_success(standing: Standing, token: int | None) -> Change:
+def after_success(row: LockedRow, token: int | None) -> Change:
     """Return the change that follows a success. A late success counts; a discarded operation stays discarded."""
-    discarded = standing.state is OperationState.DISCARDED
-    return _unchanged(standing)._replace(
-        state=OperationState.DISCARDED if discarded else OperationState.SUCCEEDED, live=standing.is_live(token)
-    )
+    change = _unchanged(row)._replace(live=row.is_live(token))
+    return change if change.state is OperationState.DISCARDED else change._replace(state=OperationState.SUCCEEDED)
 
 
 def after_failure(
-    policy: RetryPolicy,
-    standing: Standing,
-    token: int | None,
-    failure: FailedAttempt,
-    *,
-    draw: float,
-    can_refresh: bool,
+    policy: RetryPolicy, row: LockedRow, token: int | None, failure: FailedAttempt, *, draw: float, can_refresh: bool
 ) -> Change:
     """Return the change that follows a failure; a late report never changes an operation (LG-6)."""
-    if not standing.is_live(token):
-        return _unchanged(standing)
-    return _decided(policy, standing, failure, draw, can_refresh=can_refresh)
+    if not row.is_live(token):
+        return _unchanged(row)
+    return _decided(policy, row, failure, row.now, draw, can_refresh=can_refresh)
 
 
-def after_loss(policy: RetryPolicy, standing: Standing) -> Change:
-    """Return the change that follows a lost attempt, whose lease has expired and whose owner is gone (LG-3)."""
-    wait = fallback(policy, standing.step + 1)
+def after_loss(policy: RetryPolicy, row: LockedRow, ended: float) -> Change:
+    """Return the change that follows a lost attempt, whose lease ended then and whose owner is gone (LG-3)."""
+    wait = fallback(policy, row.step + 1)
     steady = BackoffPolicy(Fixed(wait), max(wait, policy.backoff.cap), NoJitter())
-    return _decided(dataclasses.replace(policy, backoff=steady), standing, _LOSS, 0.0, can_refresh=False)
+    return _decided(dataclasses.replace(policy, backoff=steady), row, _LOSS, ended, 0.0, can_refresh=False)
 
 
 def fallback(policy: RetryPolicy, n: int) -> float:
@@ -170,45 +159,35 @@ def recalled(operation: Operation, attempts: Sequence[OperationAttempt], report:
     code = "OK" if report.failure is None else report.failure.code
     if operation.lease_token != report.token or operation.code != code or operation.state not in _REPORTED:
         return None
-    return Recorded(
-        operation.id,
-        operation.state,
-        operation.attempts,
-        code,
-        operation.backoff_request_seconds,
-        attempts[-1].source,
-        operation.reason,
-        live=True,
-    )
+    number, delay, source = operation.attempts, operation.backoff_request_seconds, attempts[-1].source
+    return Recorded(operation.id, operation.state, number, code, delay, source, operation.reason, live=True)
 
 
-def _unchanged(standing: Standing) -> Change:
-    return Change(standing.state, standing.step, standing.previous, standing.refreshed, live=False)
+def _unchanged(row: LockedRow) -> Change:
+    return Change(OperationState(row.state), row.step, row.previous, bool(row.refreshed), live=False)
 
 
 def _decided(
-    policy: RetryPolicy, standing: Standing, failure: FailedAttempt, draw: float, *, can_refresh: bool
+    policy: RetryPolicy, row: LockedRow, failure: FailedAttempt, ended: float, draw: float, *, can_refresh: bool
 ) -> Change:
+    """Decide what follows a failure at this time.
+
+    The age counts from the first attempt of the series, so that an outage before it costs nothing (LG-7).
+    """
+    began = row.began if row.attempts else row.lease_began or ended
+    kept = _unchanged(row)._replace(live=True)
     following = decide(
         policy,
-        Progress(standing.attempts + 1, standing.step, standing.previous, standing.refreshed),
+        Progress(row.attempts + 1, kept.step, kept.previous, kept.refreshed),
         failure,
-        left=None if policy.deadline is None else policy.deadline - standing.age,
+        left=None if policy.deadline is None else policy.deadline - (ended - began),
         budget_spent=False,
         can_refresh=can_refresh,
         rng=_Draw(draw),
     )
-    kept = _unchanged(standing)._replace(live=True)
     if isinstance(following, Retry):
-        progress = following.progress
-        return Change(
-            OperationState.WAITING,
-            progress.step,
-            progress.previous,
-            progress.refreshed,
-            delay=following.delay,
-            source=following.source.value,
-        )
+        _, step, previous, refreshed, _ = following.progress
+        return Change(OperationState.WAITING, step, previous, refreshed, following.delay, following.source.value)
     if is_conflict(policy, failure):
         return kept._replace(state=OperationState.CONFLICT)
     return kept._replace(state=OperationState.FAILED, reason=following.reason.value if following.reason else None)

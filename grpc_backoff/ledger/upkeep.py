@@ -28,7 +28,7 @@ class Upkeep:
     """Extends leases, ends those of dead owners, keeps order keys in order, prunes and sweeps."""
 
     def __init__(self, state: DeliveryState, reports: AttemptReports, policy_of: PolicyOf) -> None:
-        """Begin with leases that are as good as extended; `policy_of` is as in `Operating`."""
+        """Begin with leases that are as good as extended; `policy_of` returns the policy that a text describes."""
         self._state = state
         self._reports = reports
         self._policy_of = policy_of
@@ -63,7 +63,7 @@ class Upkeep:
                         await self._extend()  # after an outage, this process's leases have expired but are not lost
                     await self._find_lost(first=time.monotonic() < look_at)
                 await self._expire()
-                await state.store.order_keys.set_aside(state.target, _MANY, 2 * state.window.limit)
+                await state.store.order_keys.set_aside(state.target, _MANY, 2 * state.settings.concurrency)
                 if time.monotonic() >= look_at:
                     if self._reports.aside:
                         await self._reports.record_what_is_aside()

@@ -20,12 +20,11 @@ class Waking:
     """Wakes the deliveries and waiters of this process, and notifies other processes.
 
     Attributes:
-        deliveries: the deliveries of this process.
+        deliveries: those of this process.
         notifier: the task that sends notifications, if there was one to send.
     """
 
     def __init__(self, store: Store) -> None:
-        """Begin with nothing that waits."""
         self.deliveries: set[Delivery] = set()
         self.notifier: asyncio.Task[None] | None = None
         self._store = store

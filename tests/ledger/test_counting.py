@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
+from grpc_backoff.decide.calls.decision import FailedAttempt
 from grpc_backoff.ledger import counting
 from grpc_backoff.ledger.records import AttemptReport, OperationState
 from tests.ledger.steps import SHOP, STEPS, claimed, submitted
@@ -57,3 +58,16 @@ def test_samples_are_scaled():
     rows = [("a", "pending", 30, 0.0, 0.0), ("b", "failed", 10, 0.0, 0.0)]
     assert [row[2] for row in counting._scaled(rows, 400)] == [300, 100]
     assert [row[2] for row in counting._scaled(rows, -1)] == [30, 10]
+
+
+async def test_held_keys_beside_the_sample(store, monkeypatch):
+    """LG-11, LG-15: order keys that are held count even if no operation of their target is among the rows counted."""
+    monkeypatch.setattr(counting, "_SAMPLE", 1)
+    for number in (1, 2, 3):
+        [id_] = await submitted(store, number, target=f"shop:{number}", order_key="a")
+        await store.recording.record([AttemptReport(id_, None, STEPS, FailedAttempt("INTERNAL"))])
+
+    queues = await store.counting.queues()
+
+    assert [queues[f"shop:{number}"].held_keys for number in (1, 2, 3)] == [1, 1, 1]
+    assert (await store.counting.queue(None)).held_keys == 3

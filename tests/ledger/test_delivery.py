@@ -384,6 +384,27 @@ async def test_nothing_is_claimed_in_vain(url, shop):
     assert len(claims) <= 20
 
 
+async def test_a_slow_start_after_an_outage(url, shop):
+    """LG-10: after the channel has reconnected, attempts begin with one at a time, however many ran before."""
+    async with serving(shop) as port:
+        pass
+    quick = [("grpc.initial_reconnect_backoff_ms", 50)]
+    async with (
+        aio.insecure_channel(f"127.0.0.1:{port}", options=quick) as channel,
+        opened(url) as ledger,
+        delivering(ledger, channel),
+    ):
+        for again in (Shop(), Shop()):
+            again.script["*"] = [0.3] * 12
+            await ledger.submit_many(prepared(ledger, method_of(channel), 12))
+            async with serving(again, port=port):
+                await drained(ledger)
+            while channel.get_state() is grpc.ChannelConnectivity.READY:
+                await asyncio.sleep(0.02)
+            await asyncio.sleep(2 * FAST.poll)  # a claim finds the channel without a connection
+            assert max(again.levels[:3]) <= 2 < max(again.levels)
+
+
 async def test_attempts_that_end_together(ledger, channel, shop, monkeypatch):
     """LG-10: of attempts that end within a moment, the ends are recorded together, and one claim replaces them."""
     monkeypatch.setattr(DeliveryState, "together", 1.0)

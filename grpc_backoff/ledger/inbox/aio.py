@@ -7,30 +7,17 @@ import functools
 import inspect
 import os
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import Any, Never, Self
+from typing import Any, Self
 
 import grpc
 import grpc.aio
 
-from grpc_backoff.ledger.inbox.decision import AioExecute, ErrorStatus, Handle, NotRecorded, Query, Refused
-from grpc_backoff.ledger.inbox.handling import (
-    AioDatabase,
-    Context,
-    Handler,
-    Passage,
-    Settings,
-    abort,
-    admitted,
-    database_of,
-    handing_out,
-    handler_like,
-    no_scope,
-    prune,
-)
+from grpc_backoff.ledger.inbox.decision import HANDLE, AioExecute, NotRecorded, Query, Refused
+from grpc_backoff.ledger.inbox.handling import AioDatabase, Handler, Inbox, Passage, Settings, handing_out, no_scope
 from grpc_backoff.ledger.statements import Row, follow_async
 
 
-class AioInbox(grpc.aio.ServerInterceptor):
+class AioInbox(Inbox[AioDatabase], grpc.aio.ServerInterceptor):
     """A server interceptor that executes each call with an `idempotency-key` once, even if clients repeat it.
 
     ::
@@ -43,11 +30,6 @@ class AioInbox(grpc.aio.ServerInterceptor):
     A call that fails is rolled back and not recorded, so a repeat executes it again. Interceptors that come before this
     one see requests and responses as bytes, so place it last, and in any case after authentication.
     """
-
-    def __init__(self, database: AioDatabase, settings: Settings) -> None:
-        """Create an inbox on an open database; use `open` instead."""
-        self._database = database
-        self._settings = settings
 
     @classmethod
     async def open(
@@ -80,7 +62,7 @@ class AioInbox(grpc.aio.ServerInterceptor):
             OptionError: an argument has an invalid value.
         """
         settings = Settings(required, scope, hold, connections)
-        database = database_of(url, "Aio", connections)
+        database = settings.databases(url)[0]()
         await asyncio.to_thread(database.migrate, apply=migrate)
         await database.open()
         return cls(database, settings)
@@ -111,7 +93,7 @@ class AioInbox(grpc.aio.ServerInterceptor):
             LedgerUnavailableError: the database cannot be used.
             OptionError: `older_than` is not a number of seconds.
         """
-        return await asyncio.to_thread(prune, self._database, older_than)
+        return await asyncio.to_thread(self._prune, older_than)
 
     async def intercept_service(
         self,
@@ -120,46 +102,27 @@ class AioInbox(grpc.aio.ServerInterceptor):
     ) -> Handler | None:
         """Return the handler of a call, which goes through the inbox if it has a key."""
         handler = await continuation(handler_call_details)
-        if handler is None:
-            return None
-        key = admitted(handler, handler_call_details, self._settings, usable=inspect.iscoroutinefunction)
-        if key is None:
-            return handler
-
-        async def answer(request: bytes, context: Context[Awaitable[Never]]) -> bytes | None:
-            if isinstance(key, ErrorStatus):
-                return await abort(context, key)
-            return await self._answer(handler, key, handler_call_details.method, request, context)
-
-        return handler_like(handler, answer)
+        return self._guarded(handler, handler_call_details, inspect.iscoroutinefunction, self._answer)
 
     async def _answer(
-        self, handler: Handler, key: str, method: str, request: bytes, context: Context[Awaitable[Never]]
+        self, enter: Callable[..., Passage], request: bytes, context: grpc.aio.ServicerContext[Any, Any]
     ) -> bytes | None:
-        respond: Callable[..., Awaitable[object]] | None = handler.unary_unary
-        assert respond is not None  # `admitted` has looked
-        passage = Passage(self._database.statements, self._settings, key, method, request, context)
         try:
-            message = handler.request_deserializer(request) if handler.request_deserializer else request
-        except Exception:  # noqa: BLE001 - as in grpc itself
-            return await abort(context, ErrorStatus("INTERNAL", "Exception deserializing request!"))
+            passage = enter(request, context)
 
-        async def take(connection: object, execute: AioExecute, step: Query | Handle) -> Sequence[Row] | bytes | None:
-            if isinstance(step, Query):
-                return await execute(step)
-            with handing_out(connection):
-                response = await respond(message, context)
-            return passage.returned(response, context, handler.response_serializer)
+            async def take(connection: object, execute: AioExecute, step: Query | None) -> Sequence[Row] | bytes | None:
+                if step is not HANDLE:
+                    return await execute(step)
+                with handing_out(connection):
+                    response = await passage.respond(passage.message, context)
+                return passage.returned(response, context.code())
 
-        while True:
-            try:
-                async with self._database.transaction(passage.limit()) as (connection, execute):
-                    return await follow_async(passage.entry.steps(), functools.partial(take, connection, execute))
-            except NotRecorded:
-                return passage.response
-            except Refused as refused:
-                refusal: ErrorStatus | None = refused.refusal
-            except self._database.errors as error:
-                refusal = passage.after(self._database.trouble(error), error)
-            if refusal is not None:
-                await abort(context, refusal)
+            while True:
+                with passage.beginning_again():
+                    async with self._database.transaction(passage.limit()) as (connection, execute):
+                        return await follow_async(passage.entry.steps(), functools.partial(take, connection, execute))
+        except NotRecorded:
+            return passage.response
+        except Refused as error:
+            refused = error
+        return await context.abort(grpc.StatusCode[refused.code], refused.details)

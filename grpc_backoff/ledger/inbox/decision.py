@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import hashlib
 from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from grpc_backoff.base.record import record
 from grpc_backoff.ledger.statements import Row
@@ -18,21 +18,12 @@ KEY = "idempotency-key"
 _LONGEST_KEY = 1024  # characters; the same as a ledger's
 
 
-@record
-class ErrorStatus(NamedTuple):
-    """The status of a call that is neither executed nor answered from the record."""
-
-    code: str
-    details: str
-
-
 class Refused(Exception):  # noqa: N818 - not an error of the program
-    """Ends the transaction of a call that is refused."""
+    """Ends a call that is neither executed nor answered from the record, with the name of a status and details."""
 
-    def __init__(self, refusal: ErrorStatus) -> None:
-        """Store the refusal."""
-        super().__init__(refusal)
-        self.refusal = refusal
+    def __init__(self, code: str, details: str) -> None:
+        super().__init__(code, details)
+        self.code, self.details = code, details
 
 
 class NotRecorded(Exception):  # noqa: N818 - not an error of the program
@@ -58,13 +49,6 @@ class InboxStage(enum.Enum):
     CLAIMING = "until it is known whether the key is new"
     HANDLING = "while the handler runs"
     RECORDING = "from the handler's return to the end of COMMIT"
-
-
-class Next(enum.Enum):
-    """What follows an error of the database, if the call is not refused."""
-
-    AGAIN = "begin again"
-    RAISE = "raise the error, which is the handler's own"
 
 
 @record
@@ -95,16 +79,11 @@ class Statements(NamedTuple):
     prune: str
 
 
-class Handle(enum.Enum):
-    """The step in which the handler runs."""
-
-    HANDLE = "handle"
-
-
-HANDLE = Handle.HANDLE
+HANDLE: Final = None
+"""The step in which the handler runs."""
 PRUNED = 10_000
 """How many rows one statement deletes, so that none runs for long."""
-Steps = Generator[Query | Handle, Any, bytes]
+Steps = Generator[Query | None, Any, bytes]
 Execute = Callable[[Query], Sequence[Row]]
 """Executes a statement and returns its rows."""
 AioExecute = Callable[[Query], Awaitable[Sequence[Row]]]
@@ -130,26 +109,22 @@ def statements(table: str, mark: str, before: str, claimed: str = "") -> Stateme
 
 def read_key(
     metadata: Sequence[tuple[str, str | bytes]], method: str, required: bool | Collection[str]
-) -> str | ErrorStatus | None:
-    """Return the key of a call; None if it has none and needs none."""
+) -> str | Refused | None:
+    """Return the key of a call, or its refusal; None if it has none and needs none."""
     keys = [value for key, value in metadata if key == KEY]
     if not keys:
         needed = required if isinstance(required, bool) else method in required
-        return ErrorStatus("INVALID_ARGUMENT", f"expected the metadata {KEY}") if needed else None
+        return Refused("INVALID_ARGUMENT", f"expected the metadata {KEY}") if needed else None
     [key, *others] = keys
     if others:
-        return ErrorStatus("INVALID_ARGUMENT", f"expected the metadata {KEY} once, got {len(keys)} values")
+        return Refused("INVALID_ARGUMENT", f"expected the metadata {KEY} once, got {len(keys)} values")
     if not isinstance(key, str) or not (key.isascii() and key.isprintable() and 0 < len(key) <= _LONGEST_KEY):
-        return ErrorStatus("INVALID_ARGUMENT", f"{KEY}: expected 1 to {_LONGEST_KEY} printable ASCII characters")
+        return Refused("INVALID_ARGUMENT", f"{KEY}: expected 1 to {_LONGEST_KEY} printable ASCII characters")
     return key
 
 
 class InboxEntry:
-    """One call on its way through the inbox.
-
-    Attributes:
-        stage: how far it has come.
-    """
+    """One call on its way through the inbox, and how far it has come."""
 
     def __init__(self, sql: Statements, scope: str, method: str, key: str, request: bytes) -> None:
         """Prepare a call; of the request, only a digest is kept."""
@@ -181,31 +156,33 @@ class InboxEntry:
             raise NotRecorded
         self.stage = InboxStage.RECORDING
         if not (yield Query(self._sql.finish, (response, *self._identity))):
-            raise Refused(ErrorStatus("INTERNAL", "the handler ended the inbox's transaction"))
+            raise Refused("INTERNAL", "the handler ended the inbox's transaction")
         return response
 
     def _recorded(self, digest: bytes, response: bytes | None) -> bytes:
         if bytes(digest) != self._digest:
-            raise Refused(ErrorStatus("ALREADY_EXISTS", f"another request has the same {KEY}"))
+            raise Refused("ALREADY_EXISTS", f"another request has the same {KEY}")
         if response is None:
-            raise Refused(ErrorStatus("INTERNAL", "the handler ended the transaction, so the response is unknown"))
+            raise Refused("INTERNAL", "the handler ended the transaction, so the response is unknown")
         return bytes(response)
 
-    def after(self, trouble: Trouble, *, late: bool) -> ErrorStatus | Next:
-        """Return what follows an error of the database; `late` says that the call has waited long enough.
+    def after(self, error: Exception, trouble: Trouble, *, late: bool) -> Exception | None:
+        """Return what to raise after an error of the database, or None to begin again; the handler keeps its own error.
+
+        `late` says that the call has waited long enough.
 
         A repeated call finds out what happened, so whatever repeating can mend is UNAVAILABLE, also when the answer to
         COMMIT is lost.
         """
         match self.stage, trouble:
             case InboxStage.CLAIMING, Trouble.BUSY if not late:
-                return Next.AGAIN
+                return None
             case InboxStage.CLAIMING, Trouble.BUSY:
-                return ErrorStatus("UNAVAILABLE", f"another call holds this {KEY} or the database; repeat later")
+                return Refused("UNAVAILABLE", f"another call holds this {KEY} or the database; repeat later")
             case _, Trouble.READ_ONLY:
-                return ErrorStatus("UNAVAILABLE", f"the database is read-only; repeat this call with the same {KEY}")
+                return Refused("UNAVAILABLE", f"the database is read-only; repeat this call with the same {KEY}")
             case InboxStage.HANDLING, Trouble.OTHER:
-                return Next.RAISE
+                return error
             case _, Trouble.OTHER:
-                return ErrorStatus("INTERNAL", "the database rejected the transaction; nothing was recorded")
-        return ErrorStatus("UNAVAILABLE", f"the database did not answer; repeat this call with the same {KEY}")
+                return Refused("INTERNAL", "the database rejected the transaction; nothing was recorded")
+        return Refused("UNAVAILABLE", f"the database did not answer; repeat this call with the same {KEY}")

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import logging
 import os
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import grpc
 
 from grpc_backoff.base.base_errors import OptionError, kind_of
 from grpc_backoff.ledger.database import LONG_AGO, POSTGRES_URL, SQLITE_URL, URLS, read_url
 from grpc_backoff.ledger.errors import LedgerStateError
-from grpc_backoff.ledger.inbox.decision import ErrorStatus, InboxEntry, Next, Statements, Trouble, read_key
+from grpc_backoff.ledger.inbox.decision import InboxEntry, Refused, read_key
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.checks import Unit
 
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 
 AioDatabase: TypeAlias = "AioPostgres | AioSQLite"
 SyncDatabase: TypeAlias = "SyncPostgres | SyncSQLite"
+DatabaseT = TypeVar("DatabaseT", bound="AioDatabase | SyncDatabase")
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
-EndT_co = TypeVar("EndT_co", covariant=True)
 SLICE = 0.5
 """How long a call waits for another at a time, in seconds. In between, it gives its connection to others."""
 _LOG = logging.getLogger("grpc_backoff")
@@ -48,17 +49,6 @@ def connection() -> Any:
     if found is None:
         raise LedgerStateError("there is no connection here: the call has no idempotency key, or no inbox received it")
     return found
-
-
-class Context(Protocol[EndT_co]):
-    """What both APIs have of a call's context; `abort` never returns, or never when it is awaited."""
-
-    def code(self) -> object:
-        """Return the status that the handler has set."""
-
-    def abort(self, code: grpc.StatusCode, details: str) -> EndT_co:
-        """End the call."""
-        ...
 
 
 @contextlib.contextmanager
@@ -94,9 +84,27 @@ class Settings:
         if not callable(self.scope):
             raise OptionError("scope", self.scope, "a function that takes the servicer context and returns a string")
         object.__setattr__(self, "hold", checks.duration("hold", self.hold, Unit.SECONDS))
-        whole = isinstance(self.connections, int) and not isinstance(self.connections, bool)
-        if not whole or self.connections < 1:
-            raise OptionError("connections", self.connections, "a whole number of at least 1")
+        checks.whole(1)("connections", self.connections, Unit.SECONDS)
+
+    def databases(self, url: str | os.PathLike[str]) -> tuple[Callable[[], AioDatabase], Callable[[], SyncDatabase]]:
+        """Return what makes the database at a URL for each API, not yet open.
+
+        Raises:
+            MissingExtra: PostgreSQL needs the extra `postgres`.
+            OptionError: the URL is neither one of PostgreSQL nor the path of an SQLite file.
+        """
+        text = read_url(url)
+        if text.startswith(POSTGRES_URL):
+            from grpc_backoff.ledger.inbox import postgres  # noqa: PLC0415 - an optional package
+
+            number = self.connections
+            return lambda: postgres.AioPostgres(text, number), lambda: postgres.SyncPostgres(text, number)
+        path = text.removeprefix(SQLITE_URL)
+        if "://" in path or path in ("", ":memory:") or path.startswith("file:"):
+            raise OptionError("url", f"{path.partition('://')[0]}...", URLS)
+        from grpc_backoff.ledger.inbox import sqlite  # noqa: PLC0415 - like the other
+
+        return lambda: sqlite.AioSQLite(path), lambda: sqlite.SyncSQLite(path)
 
 
 def no_scope(_context: object) -> str:
@@ -104,81 +112,90 @@ def no_scope(_context: object) -> str:
     return ""
 
 
-@overload
-def database_of(url: str | os.PathLike[str], api: Literal["Aio"], connections: int) -> AioDatabase: ...
-@overload
-def database_of(url: str | os.PathLike[str], api: Literal["Sync"], connections: int) -> SyncDatabase: ...
-def database_of(
-    url: str | os.PathLike[str], api: Literal["Aio", "Sync"], connections: int
-) -> AioDatabase | SyncDatabase:
-    """Return the database of an inbox for one of the APIs, not yet open.
+class Inbox(Generic[DatabaseT]):
+    """What the interceptors of both APIs are: a database, settings, and how a call goes through."""
 
-    Raises:
-        MissingExtra: PostgreSQL needs the extra `postgres`.
-        OptionError: the URL is neither one of PostgreSQL nor the path of an SQLite file.
-    """
-    text = read_url(url)
-    if text.startswith(POSTGRES_URL):
-        from grpc_backoff.ledger.inbox import postgres  # noqa: PLC0415 - an optional package
+    def __init__(self, database: DatabaseT, settings: Settings) -> None:
+        """Create an inbox on an open database; use `open` instead."""
+        self._database = database
+        self._settings = settings
 
-        return (postgres.AioPostgres if api == "Aio" else postgres.SyncPostgres)(text, connections)
-    path = text.removeprefix(SQLITE_URL)
-    if "://" in path or path in ("", ":memory:") or path.startswith("file:"):
-        raise OptionError("url", f"{path.partition('://')[0]}...", URLS)
-    from grpc_backoff.ledger.inbox import sqlite  # noqa: PLC0415 - like the other
+    def _guarded(
+        self,
+        handler: Handler | None,
+        details: grpc.HandlerCallDetails,
+        usable: Callable[[object], bool],
+        answer: Callable[..., object],
+    ) -> Handler | None:
+        """Return a call's handler or, if the inbox does not let the call pass, one of the same arity for bytes.
 
-    return (sqlite.AioSQLite if api == "Aio" else sqlite.SyncSQLite)(path)
+        That one calls `answer` with a function that makes the call's passage of request and context, and with both.
+        """
+        key = None if handler is None else _key(handler, details, self._settings, usable)
+        if handler is None or key is None:
+            return handler
+        requests, responses = (
+            "stream" if many else "unary" for many in (handler.request_streaming, handler.response_streaming)
+        )
+        make: Callable[..., Handler] = getattr(grpc, f"{requests}_{responses}_rpc_method_handler")
+        enter = functools.partial(Passage, self._database, self._settings, handler, details.method, key)
+        return make(functools.partial(answer, enter))
+
+    def _prune(self, older_than: float) -> int:
+        seconds = min(checks.pause("older_than", older_than, Unit.SECONDS), LONG_AGO)
+        total = 0
+        with self._database.connected() as connection:
+            while deleted := connection.execute(self._database.statements.prune, (seconds,)).rowcount:
+                total += deleted
+        return total
 
 
-def prune(database: AioDatabase | SyncDatabase, older_than: float) -> int:
-    """Delete the records of an inbox that are older than this many seconds; return how many there were."""
-    seconds = min(checks.pause("older_than", older_than, Unit.SECONDS), LONG_AGO)
-    total = 0
-    with database.connected() as connection:
-        while deleted := connection.execute(database.statements.prune, (seconds,)).rowcount:
-            total += deleted
-    return total
-
-
-def admitted(
-    handler: Handler, details: grpc.HandlerCallDetails, settings: Settings, *, usable: Callable[[object], bool]
-) -> str | ErrorStatus | None:
+def _key(
+    handler: Handler, details: grpc.HandlerCallDetails, settings: Settings, usable: Callable[[object], bool]
+) -> str | Refused | None:
     """Return the key with which a call goes through the inbox, its refusal, or None if the inbox lets it pass."""
     unary = not handler.request_streaming and not handler.response_streaming
     key = read_key(details.invocation_metadata or (), details.method, settings.required if unary else False)
-    if isinstance(key, ErrorStatus) or key is None:
+    if not isinstance(key, str):
         return key
     if not unary:
-        return ErrorStatus("UNIMPLEMENTED", "an idempotency key is accepted only by unary-unary methods")
+        return Refused("UNIMPLEMENTED", "an idempotency key is accepted only by unary-unary methods")
     if not usable(handler.unary_unary):
-        return ErrorStatus("UNIMPLEMENTED", "an idempotency key is accepted only by methods that are `async def`")
+        return Refused("UNIMPLEMENTED", "an idempotency key is accepted only by methods that are `async def`")
     if os.getpid() != settings.process:  # the parent also uses the connections
-        return ErrorStatus("UNAVAILABLE", "the inbox was opened before a fork; open one in each process")
+        return Refused("UNAVAILABLE", "the inbox was opened before a fork; open one in each process")
     return key
-
-
-def handler_like(handler: Handler, behaviour: Callable[..., object]) -> Handler:
-    """Return a handler with the arity of another, which takes and returns bytes."""
-    requests, responses = (
-        "stream" if many else "unary" for many in (handler.request_streaming, handler.response_streaming)
-    )
-    made: Handler = getattr(grpc, f"{requests}_{responses}_rpc_method_handler")(behaviour)
-    return made
 
 
 class Passage:
     """One call on its way through an inbox: its entry, its time limit and what its handler returned."""
 
     def __init__(
-        self, sql: Statements, settings: Settings, key: str, method: str, request: bytes, context: object
+        self,
+        database: AioDatabase | SyncDatabase,
+        settings: Settings,
+        handler: Handler,
+        method: str,
+        key: str | Refused,
+        request: bytes,
+        context: object,
     ) -> None:
-        """Prepare a call; the scope function gets the context and may abort."""
+        """Prepare a call, or raise its refusal; the scope function gets the context and may abort."""
+        if isinstance(key, Refused):
+            raise key
         scope = settings.scope(context)
         if not isinstance(scope, str):
             problem = f"the function 'scope' returned {kind_of(scope)}: expected a string"
             raise OptionError("scope", kind_of(scope), "a function that returns a string", problem=problem)
-        self.entry = InboxEntry(sql, scope, method, key, request)
+        try:
+            self.message = handler.request_deserializer(request) if handler.request_deserializer else request
+        except Exception:  # noqa: BLE001 - as in grpc itself
+            raise Refused("INTERNAL", "Exception deserializing request!") from None
+        self.respond: Callable[..., Any] = handler.unary_unary  # type: ignore[assignment]  # `_key` has looked
+        self.entry = InboxEntry(database.statements, scope, method, key, request)
         self.response: bytes | None = None
+        self._database = database
+        self._serialize = handler.response_serializer
         self._method = method
         self._until = time.monotonic() + settings.hold
 
@@ -186,25 +203,24 @@ class Passage:
         """Return how long the next transaction may wait, in seconds."""
         return min(max(self._until - time.monotonic(), 0.001), SLICE)
 
-    def returned(self, response: Any, context: Context[object], serialize: Callable[..., bytes] | None) -> bytes | None:
+    def returned(self, response: Any, status: object) -> bytes | None:
         """Return the serialized response; None if the handler set an error status."""
-        self.response = response if serialize is None else serialize(response)
-        return self.response if context.code() in (None, 0, grpc.StatusCode.OK) else None
+        self.response = response if self._serialize is None else self._serialize(response)
+        return self.response if status in (None, 0, grpc.StatusCode.OK) else None
 
-    def after(self, trouble: Trouble, error: Exception) -> ErrorStatus | None:
-        """Return the refusal after an error of the database, or None to begin again; raise the handler's own error."""
-        following = self.entry.after(trouble, late=time.monotonic() >= self._until)
-        if following is Next.AGAIN:
-            return None
-        if following is Next.RAISE:
-            raise error
-        assert isinstance(following, ErrorStatus)
-        # The text of the error may show values, so it is not logged.
-        kind = f"{type(error).__name__} {getattr(error, 'sqlstate', None) or ''}".strip()
-        _LOG.warning("inbox: %s: %s while %s: %s", self._method, kind, self.entry.stage.name.lower(), following.details)
-        return following
-
-
-def abort(context: Context[EndT_co], refusal: ErrorStatus) -> EndT_co:
-    """End a call with a refusal; the result must be awaited if the context is one of asyncio."""
-    return context.abort(grpc.StatusCode[refusal.code], refusal.details)
+    @contextlib.contextmanager
+    def beginning_again(self) -> Iterator[None]:
+        """Suppress an error of the database after which the block is to be run again; refuse the call after others."""
+        try:
+            yield
+        except self._database.errors as error:
+            trouble = self._database.trouble(error)
+            following = self.entry.after(error, trouble, late=time.monotonic() >= self._until)
+            if following is error:
+                raise
+            if isinstance(following, Refused):
+                # The text of the error may show values, so it is not logged.
+                kind = f"{type(error).__name__} {getattr(error, 'sqlstate', None) or ''}".strip()
+                stage = self.entry.stage.name.lower()
+                _LOG.warning("inbox: %s: %s while %s: %s", self._method, kind, stage, following.details)
+                raise following from None

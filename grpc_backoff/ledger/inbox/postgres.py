@@ -28,6 +28,7 @@ _UNAVAILABLE = frozenset({"08", "40", "53", "57", "58"})
 """Classes of errors: connections, transactions that were rolled back, resources, the operator, the system."""
 _READ_ONLY = "25006"  # a standby, or a server that is being replaced
 _OPTIONS: dict[str, Any] = {"autocommit": True, "prepare_threshold": None, "connect_timeout": _TIMEOUT}
+_POOL: dict[str, Any] = {"min_size": 0, "open": False, "kwargs": _OPTIONS}
 
 
 def trouble_of(error: Exception) -> Trouble:
@@ -99,9 +100,7 @@ class SyncPostgres(_Postgres):
         """Prepare a pool of this many connections."""
         super().__init__(url)
         kind = psycopg_pool.ConnectionPool
-        self._pool = kind(
-            url, min_size=0, max_size=connections, open=False, kwargs=_OPTIONS, check=kind.check_connection
-        )
+        self._pool = kind(url, max_size=connections, check=kind.check_connection, **_POOL)
         self.open, self.close = self._pool.open, self._pool.close
 
     @contextlib.contextmanager
@@ -129,9 +128,7 @@ class AioPostgres(_Postgres):
         """Prepare a pool of this many connections."""
         super().__init__(url)
         kind = psycopg_pool.AsyncConnectionPool
-        self._pool = kind(
-            url, min_size=0, max_size=connections, open=False, kwargs=_OPTIONS, check=kind.check_connection
-        )
+        self._pool = kind(url, max_size=connections, check=kind.check_connection, **_POOL)
         self.open, self.close = self._pool.open, self._pool.close
 
     @contextlib.asynccontextmanager

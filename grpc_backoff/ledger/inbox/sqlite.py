@@ -126,7 +126,6 @@ class SyncSQLite(_SQLite):
     """The transactions of a threaded server."""
 
     def __init__(self, path: str) -> None:
-        """Prepare to open the file."""
         super().__init__(path)
         self._turn = threading.Lock()
 
@@ -159,7 +158,6 @@ class AioSQLite(_SQLite):
     """The transactions of an asyncio server. Taking the file's lock and COMMIT run in a thread."""
 
     def __init__(self, path: str) -> None:
-        """Prepare to open the file."""
         super().__init__(path)
         self._turn = asyncio.Lock()
 

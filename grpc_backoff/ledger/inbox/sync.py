@@ -9,35 +9,19 @@ from typing import Never, Protocol, Self
 
 import grpc
 
-from grpc_backoff.ledger.inbox.decision import ErrorStatus, Execute, Handle, NotRecorded, Query, Refused
-from grpc_backoff.ledger.inbox.handling import (
-    Context,
-    Handler,
-    Passage,
-    Settings,
-    SyncDatabase,
-    abort,
-    admitted,
-    database_of,
-    handing_out,
-    handler_like,
-    no_scope,
-    prune,
-)
+from grpc_backoff.ledger.inbox.decision import HANDLE, Execute, NotRecorded, Query, Refused
+from grpc_backoff.ledger.inbox.handling import Handler, Inbox, Passage, Settings, SyncDatabase, handing_out, no_scope
 from grpc_backoff.ledger.statements import Row, follow
 
 
-class _Context(Context[Never], Protocol):
+class _Context(Protocol):
+    def code(self) -> object: ...
+    def abort(self, code: grpc.StatusCode, details: str) -> Never: ...
     def is_active(self) -> bool: ...
 
 
-class SyncInbox(grpc.ServerInterceptor):
+class SyncInbox(Inbox[SyncDatabase], grpc.ServerInterceptor):
     """A server interceptor like `AioInbox`, for `grpc.server`."""
-
-    def __init__(self, database: SyncDatabase, settings: Settings) -> None:
-        """Create an inbox on an open database; use `open` instead."""
-        self._database = database
-        self._settings = settings
 
     @classmethod
     def open(
@@ -55,7 +39,7 @@ class SyncInbox(grpc.ServerInterceptor):
         A repeat that waits, for up to `hold` seconds, occupies a thread of the server.
         """
         settings = Settings(required, scope, hold, connections)
-        database = database_of(url, "Sync", connections)
+        database = settings.databases(url)[1]()
         database.migrate(apply=migrate)
         database.open()
         return cls(database, settings)
@@ -85,7 +69,7 @@ class SyncInbox(grpc.ServerInterceptor):
             LedgerUnavailableError: the database cannot be used.
             OptionError: `older_than` is not a number of seconds.
         """
-        return prune(self._database, older_than)
+        return self._prune(older_than)
 
     def intercept_service(
         self,
@@ -94,45 +78,26 @@ class SyncInbox(grpc.ServerInterceptor):
     ) -> Handler | None:
         """Return the handler of a call, which goes through the inbox if it has a key."""
         handler = continuation(handler_call_details)
-        if handler is None:
-            return None
-        key = admitted(handler, handler_call_details, self._settings, usable=callable)
-        if key is None:
-            return handler
+        return self._guarded(handler, handler_call_details, callable, self._answer)
 
-        def answer(request: bytes, context: _Context) -> bytes | None:
-            if isinstance(key, ErrorStatus):
-                return abort(context, key)
-            return self._answer(handler, key, handler_call_details.method, request, context)
-
-        return handler_like(handler, answer)
-
-    def _answer(self, handler: Handler, key: str, method: str, request: bytes, context: _Context) -> bytes | None:
-        respond: Callable[..., object] | None = handler.unary_unary
-        assert respond is not None  # `admitted` has looked
-        passage = Passage(self._database.statements, self._settings, key, method, request, context)
+    def _answer(self, enter: Callable[..., Passage], request: bytes, context: _Context) -> bytes | None:
         try:
-            message = handler.request_deserializer(request) if handler.request_deserializer else request
-        except Exception:  # noqa: BLE001 - as in grpc itself
-            return abort(context, ErrorStatus("INTERNAL", "Exception deserializing request!"))
+            passage = enter(request, context)
 
-        def take(connection: object, execute: Execute, step: Query | Handle) -> Sequence[Row] | bytes | None:
-            if isinstance(step, Query):
-                return execute(step)
-            with handing_out(connection):
-                response = respond(message, context)
-            return passage.returned(response, context, handler.response_serializer)
+            def take(connection: object, execute: Execute, step: Query | None) -> Sequence[Row] | bytes | None:
+                if step is not HANDLE:
+                    return execute(step)
+                with handing_out(connection):
+                    response = passage.respond(passage.message, context)
+                return passage.returned(response, context.code())
 
-        while context.is_active():
-            try:
-                with self._database.transaction(passage.limit()) as (connection, execute):
+            while context.is_active():
+                with passage.beginning_again(), self._database.transaction(passage.limit()) as (connection, execute):
                     return follow(passage.entry.steps(), functools.partial(take, connection, execute))
-            except NotRecorded:
-                return passage.response
-            except Refused as refused:
-                refusal: ErrorStatus | None = refused.refusal
-            except self._database.errors as error:
-                refusal = passage.after(self._database.trouble(error), error)
-            if refusal is not None:
-                abort(context, refusal)
-        return None  # the client has cancelled, so no response is sent
+        except NotRecorded:
+            return passage.response
+        except Refused as error:
+            refused = error
+        else:
+            return None  # the client has cancelled, so no response is sent
+        return context.abort(grpc.StatusCode[refused.code], refused.details)

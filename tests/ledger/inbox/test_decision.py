@@ -8,10 +8,8 @@ import pytest
 
 from grpc_backoff.ledger.inbox.decision import (
     HANDLE,
-    ErrorStatus,
     InboxEntry,
     InboxStage,
-    Next,
     NotRecorded,
     Query,
     Refused,
@@ -33,7 +31,7 @@ def entry():
 def refusal_of(steps, answer):
     with pytest.raises(Refused) as caught:
         steps.send(answer)
-    return caught.value.refusal
+    return caught.value
 
 
 def returned(steps, answer):
@@ -123,14 +121,14 @@ def test_an_error_status_is_not_recorded(entry):
 @pytest.mark.parametrize(
     ("stage", "trouble", "late", "expected"),
     [
-        (InboxStage.CLAIMING, Trouble.BUSY, False, Next.AGAIN),
+        (InboxStage.CLAIMING, Trouble.BUSY, False, None),
         (InboxStage.CLAIMING, Trouble.BUSY, True, "UNAVAILABLE"),
         (InboxStage.CLAIMING, Trouble.UNAVAILABLE, False, "UNAVAILABLE"),
         (InboxStage.CLAIMING, Trouble.READ_ONLY, False, "UNAVAILABLE"),
         (InboxStage.CLAIMING, Trouble.OTHER, False, "INTERNAL"),
         (InboxStage.HANDLING, Trouble.BUSY, False, "UNAVAILABLE"),
         (InboxStage.HANDLING, Trouble.UNAVAILABLE, True, "UNAVAILABLE"),
-        (InboxStage.HANDLING, Trouble.OTHER, False, Next.RAISE),
+        (InboxStage.HANDLING, Trouble.OTHER, False, "own"),
         (InboxStage.RECORDING, Trouble.BUSY, False, "UNAVAILABLE"),
         (InboxStage.RECORDING, Trouble.UNAVAILABLE, False, "UNAVAILABLE"),
         (InboxStage.RECORDING, Trouble.OTHER, True, "INTERNAL"),
@@ -139,9 +137,11 @@ def test_an_error_status_is_not_recorded(entry):
 def test_after_an_error(entry, stage, trouble, late, expected):
     """IB-6: what a repeat can mend is UNAVAILABLE, what it cannot is INTERNAL, and the handler keeps its own errors."""
     entry.stage = stage
-    following = entry.after(trouble, late=late)
+    error = OSError()
+    following = entry.after(error, trouble, late=late)
 
-    assert (following.code if isinstance(following, ErrorStatus) else following) == expected
+    found = following.code if isinstance(following, Refused) else following
+    assert found == (error if expected == "own" else expected)
 
 
 @pytest.mark.parametrize(
@@ -166,4 +166,4 @@ def test_read_key(metadata, required, expected):
     """IB-5: a call has one printable key of up to 1,024 characters, or none if none is required."""
     read = read_key(metadata, IDENTITY[1], required)
 
-    assert (read.code if isinstance(read, ErrorStatus) else read) == expected
+    assert (read.code if isinstance(read, Refused) else read) == expected

@@ -1,4 +1,4 @@
-"""The log records of operations."""
+"""What is said of an operation: the log records. test_delivery.py has listeners and test_operation_hooks.py hooks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from grpc_backoff.ledger import operation_events
-from grpc_backoff.ledger.log import log_operation
+from grpc_backoff.ledger.announcing import log_operation
 
 WHAT = {
     "operation_id": "id-1",
