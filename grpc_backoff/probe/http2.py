@@ -260,7 +260,7 @@ class Http2Connector:
     async def connect(self, limit: float) -> Http2Connection:
         """Make one attempt; see `Connector.connect`. If the limit expires, the error names the stage reached."""
         self._stage, self._where, self._connection = Stage.RESOLVE, self.target.host, None
-        self._lap()
+        self.lap()
         try:
             async with asyncio.timeout(limit if math.isfinite(limit) else None):
                 return await self._dial()
@@ -281,7 +281,7 @@ class Http2Connector:
     async def _dial(self) -> Http2Connection:
         """Go through the stages with one address after another, until one succeeds or none is left."""
         addresses = await resolve(self.target if self.proxy is None else self.proxy.target)
-        self._tell(Resolved(took=self._lap(), addresses=addresses))
+        self._tell(Resolved(took=self.lap(), addresses=addresses))
         errors = []
         while addresses:
             self._stage, self._where = Stage.TCP, ", ".join(map(str, addresses))
@@ -298,7 +298,7 @@ class Http2Connector:
             except ConnectError as error:
                 errors.append(error)
                 if addresses:
-                    self._tell(PassedOver(took=self._lap(), address=dialled.address, failure=error.failure))
+                    self._tell(PassedOver(took=self.lap(), address=dialled.address, failure=error.failure))
         # The failures of several addresses are combined: the stage of the one that got furthest, and all reasons.
         furthest = max(errors, key=lambda error: _ORDER.index(error.failure.stage))
         reasons = "; ".join(error.failure.reason for error in errors)
@@ -308,11 +308,11 @@ class Http2Connector:
         """Go through the stages after TCP."""
         self._where, self._connection = str(dialled.address), None
         failed = {address: in_words(error) for address, error in dialled.failed.items()}
-        self._tell(Reached(took=self._lap(), address=dialled.address, failed=failed))
+        self._tell(Reached(took=self.lap(), address=dialled.address, failed=failed))
         try:
             if self.proxy is not None:
                 answer = await tunnel(dialled.sock, self.target, self.proxy.credentials)
-                self._tell(Tunnelled(took=self._lap(), answer=answer))
+                self._tell(Tunnelled(took=self.lap(), answer=answer))
             self._stage = Stage.SETTINGS if self.tls is None else Stage.TLS
             connection = self._connection = await secure(
                 dialled.sock, self.tls, self.server_name, lambda: Http2Connection(dialled.address)
@@ -329,7 +329,7 @@ class Http2Connector:
             if connection.security is not None:
                 _check_alpn(connection.security.alpn)
                 self._stage = Stage.SETTINGS
-                self._tell(Secured(took=self._lap(), security=connection.security))
+                self._tell(Secured(took=self.lap(), security=connection.security))
                 # Let the event loop read before anything is written. If a client certificate is missing, a server with
                 # TLS 1.3 sends an alert and hangs up after the handshake has completed on this side. Writing to a
                 # socket that was reset closes the transport, and the alert would never be read.
@@ -339,10 +339,11 @@ class Http2Connector:
         except BaseException:
             connection.abort()
             raise
-        self._tell(Settled(took=self._lap(), settings=settings))
+        self._tell(Settled(took=self.lap(), settings=settings))
         return connection
 
-    def _lap(self) -> float:
+    def lap(self) -> float:
+        """Begin a stage; return how long the one before it took, in seconds."""
         now = time.perf_counter()  # finer than the loop's clock, which uvloop rounds to milliseconds
         took, self._since = now - self._since, now
         return took
