@@ -128,8 +128,8 @@ def status(context: click.Context, target: str | None, as_json: bool) -> None:
     queue = _within(context, lambda opened: opened.queue(target))
     if as_json:
         write_json(_queue(queue))
-        return
-    _show_queue(queue)
+    else:
+        _show_queue(queue)
 
 
 def _queue(queue: Queue) -> dict[str, object]:
@@ -183,12 +183,11 @@ def list_command(
     found = _within(context, lambda opened: opened.find(chosen, limit=limit, newest_first=newest_first, after=after))
     if as_json:
         write_json([_document(operation) for operation in found])
-        return
-    if not found:
+    elif found:
+        columns = ("id", "state", "target", "method", "attempts", "last code", "next in", "age")
+        show_table("operations", columns, [_row(operation) for operation in found], numbers=False)
+    else:
         click.echo("No operation matches.")
-        return
-    columns = ("id", "state", "target", "method", "attempts", "last code", "next in", "age")
-    show_table("operations", columns, [_row(operation) for operation in found], numbers=False)
 
 
 def _row(operation: Operation) -> tuple[str, ...]:
@@ -232,10 +231,9 @@ def show(context: click.Context, id_: str, proto: str | None, as_json: bool) -> 
         return await opened.get(id_), await opened.attempts(id_)
 
     operation, attempts = _within(context, look)
-    request = None if proto is None else _decoded(proto, operation.request)
     document = _document(operation)
-    if request is not None:
-        document["request"] = request
+    if proto is not None:
+        document["request"] = _decoded(proto, operation.request)
     document["attempts_made"] = [dataclasses.asdict(attempt) for attempt in attempts]
     if as_json:
         write_json(document)

@@ -84,7 +84,6 @@ class Http2Connection(asyncio.BufferedProtocol):
         self._error: Exception | None = None
         self._decided: asyncio.Future[None] = self._loop.create_future()  # SETTINGS arrived, or no longer can
         self._ended: asyncio.Future[Loss] = self._loop.create_future()
-        self._lingering: asyncio.TimerHandle | None = None
         self.closed: asyncio.Future[None] = self._loop.create_future()
         self._replied: asyncio.Future[Reply] = self._loop.create_future()
 
@@ -175,8 +174,6 @@ class Http2Connection(asyncio.BufferedProtocol):
             self._end(Loss("the server reset the connection"), exc)
         else:
             self._end(Loss(_CLOSED if exc is None else f"the connection broke: {in_words(exc)}"), exc)
-        if self._lingering is not None:
-            self._lingering.cancel()
         if not self.closed.done():
             self.closed.set_result(None)
 
@@ -217,7 +214,7 @@ class Http2Connection(asyncio.BufferedProtocol):
             self._decided.set_result(None)
         if self._transport is not None:
             self._transport.close()
-            self._lingering = self._loop.call_later(CLOSED_WITHIN, self._transport.abort)
+            self._loop.call_later(CLOSED_WITHIN, self.abort)
 
 
 class Http2Connector:
