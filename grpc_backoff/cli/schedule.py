@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import math
 import os
-import warnings
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import click
 
-from grpc_backoff.base.base_errors import PolicyWarning
 from grpc_backoff.cli.refusal import refusing
 from grpc_backoff.cli.tables import JSON, rounded, seconds, show_table, span, write_json
 from grpc_backoff.cli.view import plural
 from grpc_backoff.config.file import read_config
 from grpc_backoff.config.policy_string import parse_policy
+from grpc_backoff.config.remarks import warn_of
 from grpc_backoff.config.settings import begin_with, resolve_connect, resolve_retry
 from grpc_backoff.config.sources import ResolvedPolicy
 from grpc_backoff.policy.connect import ConnectPolicy
@@ -29,8 +28,6 @@ from grpc_backoff.policy.schedule import Row, schedule, usual_length
 
 _MOST_WAITS = 10_000
 _COLUMNS = ("after failure", "wait", "smallest", "largest", "expected so far", "total so far")
-_SUFFIX = ".toml"
-_OF_FILE = "#"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,21 +60,20 @@ def named_policies(text: str) -> list[Named]:
 
 def _told(name: str, resolved: ResolvedPolicy[RetryPolicy]) -> Named:
     """Return a policy that was requested by name and warn about its settings that have no effect."""
-    for remark in resolved.remarks:
-        warnings.warn(remark, PolicyWarning, stacklevel=2)
+    warn_of(resolved.remarks)
     return Named(name, resolved.policy)
 
 
 def file_of(text: str) -> tuple[str, str]:
     """Split a text into the path of a file and the name of one of its policies; either is empty if it is missing."""
-    path, _, policy = text.rpartition(_OF_FILE)
+    path, _, policy = text.rpartition("#")
     if path and not Path(text).is_file() and _is_file(path):
         return path, policy
     return (text, "") if _is_file(text) else ("", "")
 
 
 def _is_file(text: str) -> bool:
-    return text.endswith(_SUFFIX) or (os.sep in text and ":" not in text) or Path(text).is_file()
+    return text.endswith(".toml") or (os.sep in text and ":" not in text) or Path(text).is_file()
 
 
 @click.command("schedule", short_help="Show the waits in a policy.")
