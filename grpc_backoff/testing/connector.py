@@ -128,7 +128,7 @@ class ScriptedConnector:
         self._script = list(script)
 
     async def connect(self, limit: float) -> ScriptedConnection:
-        """Make one attempt, which ends as the script says."""
+        """Make one attempt, which ends as the script says: it returns a connection or raises `ConnectError`."""
         attempt = Attempt(self.clock.now(), limit)
         self.attempts.append(attempt)
         outcome = self._script.pop(0) if len(self._script) > 1 else self._script[0]
