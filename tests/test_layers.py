@@ -24,7 +24,6 @@ WITHOUT = {
     "cli/interrupt.py": "test_guard.py sends real signals, at every moment",
     "cli/live.py": "the view for a terminal; test_view.py and test_stages.py read what it prints",
     "cli/refusal.py": "every command refuses in its own tests",
-    "cli/policies.py": "test_schedule.py names policies in every way",
     "cli/tables.py": "what test_schedule.py and test_config.py read in the output",
     "aio/call_errors.py": "both_apis/test_errors.py runs every test on both APIs",
     "sync/call_errors.py": "both_apis/test_errors.py runs every test on both APIs",

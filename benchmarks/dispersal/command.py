@@ -11,8 +11,8 @@ import click
 from benchmarks.dispersal.plot import draw
 from benchmarks.dispersal.simulation import Outage, Recovery, simulate
 from grpc_backoff.base.base_errors import OptionError
-from grpc_backoff.cli.policies import file_of
 from grpc_backoff.cli.refusal import Refusal, refusing
+from grpc_backoff.cli.schedule import file_of
 from grpc_backoff.cli.tables import seconds, show_table, write_json
 from grpc_backoff.config.file import read_config
 from grpc_backoff.config.policy_string import read_string

@@ -1,15 +1,15 @@
-"""The command group; each command is in its own module."""
+"""The command group, and `run`; each other command is in its own module."""
 
 from __future__ import annotations
 
 import click
 
 import grpc_backoff
+from grpc_backoff.cli import program
 from grpc_backoff.cli.config import config
 from grpc_backoff.cli.connect import connect
 from grpc_backoff.cli.ledger import ledger
 from grpc_backoff.cli.refusal import Refusal
-from grpc_backoff.cli.run import run
 from grpc_backoff.cli.schedule import schedule_command
 
 _IN_A_CHECKOUT = {"demo": "make demo", "simulate": "python -m benchmarks.dispersal"}
@@ -32,5 +32,25 @@ def cli() -> None:
     """Watch gRPC connections, show backoff policies, and inspect a ledger of calls."""
 
 
-for command in (connect, schedule_command, config, ledger, run):
+@cli.command(
+    short_help="Run a Python program with this library's channels.",
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
+@click.argument("words", metavar="PROGRAM [ARGS]...", nargs=-1, type=click.UNPROCESSED, required=True)
+def run(words: tuple[str, ...]) -> None:
+    """Run a Python program with this library's channels in place of grpc's.
+
+    PROGRAM is a Python file, `-m` and a module, or a command installed in this Python's environment, such as uvicorn.
+    Precede it with `--`. The program runs in this process as `python PROGRAM` would run it, after
+    `grpc_backoff.install()`. Set options in the file named by the environment variable GRPC_BACKOFF_CONFIG.
+
+    Processes that the program forks are covered; new interpreters that it starts are not.
+    """
+    try:
+        program.run(program.find(words))
+    except program.ProgramError as error:
+        raise click.UsageError(str(error)) from None
+
+
+for command in (connect, schedule_command, config, ledger):
     cli.add_command(command)

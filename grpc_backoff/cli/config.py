@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import click
 
@@ -34,13 +33,8 @@ _SETTINGS: Mapping[type, Sequence[Setting]] = {
 }
 
 
-class _Shown(NamedTuple):
-    """One effective value: its name, the value as in the file and as text, and where it comes from."""
-
-    name: str
-    value: object
-    text: str
-    origin: str
+_Shown = tuple[str, object, str, str]
+"""One effective value: its name, the value as in the file and as text, and where it comes from."""
 
 
 @click.group()
@@ -81,13 +75,10 @@ def show(file: str, target: str | None, method: str | None, ledger: bool, as_jso
         if target is not None or (method is None and not ledger):
             sections[f"connections to {target or 'any target'}"] = _lines(read.connect_policy(target or ""))
         retrying = None if method is None else read.retry_policy(method)
-        if retrying is not None:
-            sections[f"calls of {method}"] = _lines(retrying)
-            budget = read.budget()
-            if budget is not None:
-                sections[f"retry budget of {target or 'each target'}"] = _lines(budget)
-        elif method is not None:
-            sections[f"calls of {method}"] = []
+        if method is not None:
+            sections[f"calls of {method}"] = [] if retrying is None else _lines(retrying)
+        if retrying is not None and (budget := read.budget()) is not None:
+            sections[f"retry budget of {target or 'each target'}"] = _lines(budget)
     _show(sections, as_json=as_json)
     if method is not None and retrying is None and not as_json:
         click.echo(f"calls of {method}: no table in the file matches, so the default applies: no retries.")
@@ -95,16 +86,15 @@ def show(file: str, target: str | None, method: str | None, ledger: bool, as_jso
 
 def _show(sections: Mapping[str, Sequence[_Shown]], *, as_json: bool) -> None:
     if as_json:
-        write_json(
-            {
-                title: {line.name: {"value": line.value, "from": line.origin} for line in lines}
-                for title, lines in sections.items()
-            }
-        )
+        document = {
+            title: {name: {"value": value, "from": origin} for name, value, _, origin in lines}
+            for title, lines in sections.items()
+        }
+        write_json(document)
         return
     for title, lines in sections.items():
         if lines:
-            rows = [(line.name, line.text, line.origin) for line in lines]
+            rows = [(name, text, origin) for name, _, text, origin in lines]
             show_table(title, ("setting", "value", "from"), rows, numbers=False)
 
 
@@ -129,7 +119,7 @@ def _shown(effective: Effective, setting: Setting | None) -> _Shown:
         text = " ".join(str(item) for item in value) or "none"
     else:
         text = str(value).lower() if isinstance(value, bool) else str(value)
-    return _Shown(name, value, text, effective.origin)
+    return name, value, text, effective.origin
 
 
 def _bare(value: object) -> object:

@@ -126,7 +126,8 @@ def connect(
             view.line(f"the target specifies no port; dialling {DEFAULT_PORT}", "dim")
         report = ChannelReport(view)
         opened = partial(_open, target, trust, options)
-        watch = asyncio.run(follow(opened, report, attempts=attempts, limit=timeout, once=once))
+        watch = Watch(report, attempts=attempts, limit=timeout, once=once)
+        asyncio.run(watch.follow(opened))
         if not watch.log.connections:
             _explain(watch.log.last_error, view, tls=trust is not None, unix=target.startswith("unix"))
         report.summary(watch.log, watch.ended, watch.seconds, watch.status)
@@ -154,9 +155,12 @@ def _explain(failure: Failure | None, view: View, *, tls: bool, unix: bool) -> N
 def _probe(target: str, *, as_json: bool, **options: Any) -> bool:
     with refusing(status=1):
         require("probe", "connect --probe", ("h2",))
-    from grpc_backoff.cli.probe import read_request, run_probe  # noqa: PLC0415 - needs the extra that was just checked
+    from grpc_backoff.cli.probe import probe, read_request  # noqa: PLC0415 - needs the extra that was just checked
+    from grpc_backoff.cli.stages import StageReport  # noqa: PLC0415 - as above
 
-    return run_probe(read_request(target, **options), as_json=as_json)
+    request = read_request(target, **options)
+    with interruptible(), contextlib.closing(open_view(as_json=as_json)) as view:
+        return asyncio.run(probe(request, StageReport(view)))
 
 
 def _read_trust(ca: str | None, cert: str | None, key: str | None) -> Trust:
@@ -181,33 +185,6 @@ def _read_pem(option: str, name: str | None) -> bytes | None:
         # The core would only report "Failed to create security handshaker", at every attempt.
         raise Refusal(f"{option}={name!r}: expected a PEM file")
     return pem
-
-
-async def follow(
-    opened: Callable[[Listener], Channel],
-    report: ChannelReport,
-    *,
-    attempts: int | None,
-    limit: float | None,
-    once: bool,
-) -> Watch:
-    """Connect, show what happens until there is a reason to stop, and return what was seen.
-
-    Args:
-        opened: opens the channel, with a listener.
-        report: shows what happens.
-        attempts: stop after this many attempts have ended; None for no limit.
-        limit: stop after this many seconds; None for no limit.
-        once: stop at the first READY.
-    """
-    watch = Watch(report, attempts=attempts, limit=limit, once=once)
-    watch.channel = opened(watch.heard)
-    try:
-        with _signals_say(watch.stop):
-            await watch.until_stopped()
-        return watch
-    finally:
-        await watch.channel.close()
 
 
 def _open(target: str, trust: Trust | None, options: Sequence[tuple[str, object]], listener: Listener) -> Channel:
@@ -254,24 +231,31 @@ class Watch:
         status: the channel's status at the end.
     """
 
-    channel: Channel
-
     def __init__(self, report: ChannelReport, *, attempts: int | None, limit: float | None, once: bool) -> None:
+        """Stop after this many attempts have ended, after `limit` seconds, or at the first READY; None is no limit."""
         self._report = report
         self._attempts = attempts
         self._limit = limit
         self._once = once
-        self._loop = asyncio.get_running_loop()
-        self._began = self._loop.time()
-        self.log = AttemptLog(self._began)
-        self._stopped = asyncio.Event()
+        self.log = AttemptLog(0.0)
         self.ended = ""
         self.seconds = 0.0
         self.status: ConnectionStatus | None = None
+        self._stopped = asyncio.Event()
         self._error: Exception | None = None
 
-    def heard(self, event: ConnectionEvent) -> None:
-        """Show one event of the channel."""
+    async def follow(self, opened: Callable[[Listener], Channel]) -> None:
+        """Open a channel with a listener, and show what happens until there is a reason to stop."""
+        self._channel = opened(self._heard)
+        self._loop = asyncio.get_running_loop()
+        self.log = AttemptLog(self._loop.time())  # now: to open the channel has imported grpc
+        try:
+            with _signals_say(self._stop):
+                await self._until_stopped()
+        finally:
+            await self._channel.close()
+
+    def _heard(self, event: ConnectionEvent) -> None:
         if self._stopped.is_set():
             return
         try:
@@ -280,36 +264,31 @@ class Watch:
                 self._report.show(attempt)
         except Exception as error:  # noqa: BLE001 - mostly a closed pipe; a channel would only log it
             self._error = error
-            self.stop("failed")
-        self._stop_if_enough(event)
-
-    def _stop_if_enough(self, event: ConnectionEvent) -> None:
+            self._stop("failed")
         if self._once and isinstance(event, Connected):
-            self.stop("READY")
+            self._stop("READY")
         elif self.log.ended == self._attempts and isinstance(event, AttemptFailed | Connected):
-            self.stop("stopped")
-            self.status = self.channel.connection_status()  # a channel that does not dial has no slots
+            self._stop("stopped")
+            self.status = self._channel.connection_status()  # a channel that does not dial has no slots
             # Do this at once: the machine may already have requested the next attempt, which would be one too many.
-            self.channel.stop_dialling()
+            self._channel.stop_dialling()
 
-    def stop(self, word: str) -> None:
-        """Make `until_stopped` return; `word` is the reason shown in the summary."""
+    def _stop(self, word: str) -> None:
+        """End the watch; `word` is the reason shown in the summary."""
         if not self._stopped.is_set():
-            self.ended, self.seconds = word, self._loop.time() - self._began
+            self.ended, self.seconds = word, self._loop.time() - self.log.origin
             self._stopped.set()
 
-    async def until_stopped(self) -> None:
+    async def _until_stopped(self) -> None:
         """Keep requesting a connection and refreshing the view until there is a reason to stop."""
-        channel, period = self.channel, self._report.view.period
-        self._began = self._loop.time()  # now: to open the channel has imported grpc
-        self.log = AttemptLog(self._began)
+        channel, period, began = self._channel, self._report.view.period, self.log.origin
         end = None if self._limit is None else self._loop.time() + self._limit
         while not self._stopped.is_set():
             channel.get_state(try_to_connect=True)
-            self._report.refresh(channel.connection_status(), origin=self._began)
+            self._report.refresh(channel.connection_status(), origin=began)
             left = period if end is None else min(period, end - self._loop.time())
             if left <= 0:
-                self.stop("timed out")
+                self._stop("timed out")
                 break
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopped.wait(), left)

@@ -11,11 +11,10 @@ import errno
 import os
 import sys
 from collections.abc import Callable
-from typing import TextIO
 
 _FAILED = 1
-_NOT_TAKEN = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF, errno.EPIPE}
-"""The errors of a write whose reader is gone, or whose disk is full."""
+_NOT_TAKEN = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
+"""The errors of a write whose output is closed, or whose disk is full."""
 
 
 def guarded(run: Callable[[], object]) -> int:
@@ -24,42 +23,33 @@ def guarded(run: Callable[[], object]) -> int:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - open until the process ends
     if sys.stdout is None:
         return _complain("standard output is closed")
+    status = 0
     try:
         run()
-        status = 0
     except SystemExit as end:
-        status = _status(end.code)
+        status = (end.code or 0) if isinstance(end.code, int | None) else _complain(str(end.code))
     except OSError as error:
-        status = _FAILED if error.errno == errno.EPIPE else _complain(_what(error))
-    return _flushed(sys.stdout, status)
-
-
-def _status(code: object) -> int:
-    if code is None:
-        return 0
-    return code if isinstance(code, int) else _complain(str(code))
-
-
-def _flushed(stream: TextIO, status: int) -> int:
+        status = _not_done(error, _FAILED)
     try:
-        stream.flush()
+        sys.stdout.flush()
     except OSError as error:
-        status = status or _FAILED if error.errno == errno.EPIPE else _complain(_what(error))
-        _drop(stream)
+        status = _not_done(error, status or _FAILED)
+        # Discard the remaining output, because the interpreter would try to write it again at exit and complain.
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return status
 
 
-def _drop(stream: TextIO) -> None:
-    """Discard the remaining output, because the interpreter would try to write it again at exit and complain."""
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-def _what(error: OSError) -> str:
+def _not_done(error: OSError, status: int) -> int:
+    """Complain of an error, and return the exit status; `status` is that of a closed pipe."""
+    if error.errno == errno.EPIPE:
+        return status
     problem = error.strerror or str(error)
-    if error.filename is None and error.errno in _NOT_TAKEN:
-        return f"cannot write: {problem}"
-    return problem if error.filename is None else f"{error.filename}: {problem}"
+    if error.filename is not None:
+        problem = f"{error.filename}: {problem}"
+    elif error.errno in _NOT_TAKEN:
+        problem = f"cannot write: {problem}"
+    return _complain(problem)
 
 
 def _complain(problem: str) -> int:

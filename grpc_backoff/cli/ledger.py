@@ -69,10 +69,9 @@ def ledger(context: click.Context, url: str | None, config: str | None) -> None:
     context.obj = url, config
 
 
-def _within(
-    context: click.Context, work: Callable[[Ledger], Coroutine[object, object, ResultT]], *, migrate: bool = False
-) -> ResultT:
+def _within(work: Callable[[Ledger], Coroutine[object, object, ResultT]], *, migrate: bool = False) -> ResultT:
     """Run a function on the ledger that the command line names and return its result."""
+    context = click.get_current_context()
     url, config = context.obj
     if not url:  # reported here, because --help works without it
         hint = "It can also be given in the environment variable GRPC_BACKOFF_LEDGER."
@@ -122,14 +121,13 @@ def _filtering(command: Callable[..., object]) -> Callable[..., object]:
 @ledger.command(short_help="Count the operations in each state.")
 @_TARGET
 @JSON
-@click.pass_context
-def status(context: click.Context, target: str | None, as_json: bool) -> None:
+def status(target: str | None, as_json: bool) -> None:
     """Show how many operations are in each state, and how long an unfinished one has waited at most."""
-    queue = _within(context, lambda opened: opened.queue(target))
+    queue = _within(lambda opened: opened.queue(target))
     if as_json:
         write_json(_queue(queue))
-        return
-    _show_queue(queue)
+    else:
+        _show_queue(queue)
 
 
 def _queue(queue: Queue) -> dict[str, object]:
@@ -167,10 +165,7 @@ def _show_queue(queue: Queue) -> None:
 @click.option("--newest-first", is_flag=True, help="List the newest operations first.")
 @click.option("--after", metavar="ID", help="Begin after this operation, the last one of the previous page.")
 @JSON
-@click.pass_context
 def list_command(
-    context: click.Context,
-    /,
     limit: int,
     code: str | None,
     newest_first: bool,
@@ -180,15 +175,14 @@ def list_command(
 ) -> None:
     """List operations, oldest first."""
     chosen = _filter(code=code and code.upper(), **which)
-    found = _within(context, lambda opened: opened.find(chosen, limit=limit, newest_first=newest_first, after=after))
+    found = _within(lambda opened: opened.find(chosen, limit=limit, newest_first=newest_first, after=after))
     if as_json:
         write_json([_document(operation) for operation in found])
-        return
-    if not found:
+    elif found:
+        columns = ("id", "state", "target", "method", "attempts", "last code", "next in", "age")
+        show_table("operations", columns, [_row(operation) for operation in found], numbers=False)
+    else:
         click.echo("No operation matches.")
-        return
-    columns = ("id", "state", "target", "method", "attempts", "last code", "next in", "age")
-    show_table("operations", columns, [_row(operation) for operation in found], numbers=False)
 
 
 def _row(operation: Operation) -> tuple[str, ...]:
@@ -221,8 +215,7 @@ def _document(operation: Operation) -> dict[str, object]:
     "--proto", metavar="MODULE:MESSAGE", help="Decode the request with this generated class, such as shop_pb2:Order."
 )
 @JSON
-@click.pass_context
-def show(context: click.Context, id_: str, proto: str | None, as_json: bool) -> None:
+def show(id_: str, proto: str | None, as_json: bool) -> None:
     """Show one operation with all its attempts.
 
     The request is shown only as a number of bytes, unless --proto names its message class.
@@ -231,11 +224,10 @@ def show(context: click.Context, id_: str, proto: str | None, as_json: bool) -> 
     async def look(opened: Ledger) -> tuple[Operation, list[OperationAttempt]]:
         return await opened.get(id_), await opened.attempts(id_)
 
-    operation, attempts = _within(context, look)
-    request = None if proto is None else _decoded(proto, operation.request)
+    operation, attempts = _within(look)
     document = _document(operation)
-    if request is not None:
-        document["request"] = request
+    if proto is not None:
+        document["request"] = _decoded(proto, operation.request)
     document["attempts_made"] = [dataclasses.asdict(attempt) for attempt in attempts]
     if as_json:
         write_json(document)
@@ -301,33 +293,31 @@ def _decoded(proto: str, request: bytes) -> str:
 @click.option(
     "--older-than", type=_Time(), metavar="TIME", help="With --all: only operations submitted at least this long ago."
 )
-@click.pass_context
-def replay(context: click.Context, /, ids: tuple[str, ...], every: bool, expired: bool, **which: Any) -> None:
+def replay(ids: tuple[str, ...], every: bool, expired: bool, **which: Any) -> None:
     """Retry operations that failed or expired: they get new attempts, keep their history and no longer expire."""
     _require_choice(ids, every)
     if every:
         state = OperationState.EXPIRED if expired else OperationState.FAILED
         chosen = _filter((state.value,), **which)
-        click.echo(f"{_within(context, lambda opened: _in_batches(opened, chosen, opened.replay))} replayed.")
+        click.echo(f"{_within(lambda opened: _in_batches(opened, chosen, opened.replay))} replayed.")
     else:
-        _say(_within(context, lambda opened: opened.replay(*ids)), ids, "replayed")
+        _say(_within(lambda opened: opened.replay(*ids)), ids, "replayed")
 
 
 @ledger.command()
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @click.option("--all", "every", is_flag=True, help="All operations that match the filters; requires --state.")
 @_filtering
-@click.pass_context
-def discard(context: click.Context, /, ids: tuple[str, ...], every: bool, **which: Any) -> None:
+def discard(ids: tuple[str, ...], every: bool, **which: Any) -> None:
     """Abandon operations that have not succeeded."""
     _require_choice(ids, every)
     if every and not which["state"]:
         raise Refusal("discard --all requires --state")
     if every:
         chosen = _filter(**which)
-        click.echo(f"{_within(context, lambda opened: _in_batches(opened, chosen, opened.discard))} discarded.")
+        click.echo(f"{_within(lambda opened: _in_batches(opened, chosen, opened.discard))} discarded.")
     else:
-        _say(_within(context, lambda opened: opened.discard(*ids)), ids, "discarded")
+        _say(_within(lambda opened: opened.discard(*ids)), ids, "discarded")
 
 
 def _require_choice(ids: Sequence[str], every: bool) -> None:
@@ -363,29 +353,26 @@ def _say(changed: Sequence[str], asked: Sequence[str], done: str) -> None:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="A file that contains the new request in serialized form.",
 )
-@click.pass_context
-def resolve(context: click.Context, id_: str, request: Path | None) -> None:
+def resolve(id_: str, request: Path | None) -> None:
     """Resolve a conflict: the operation is retried, with a new request if one is given."""
     content = None if request is None else request.read_bytes()
-    _within(context, lambda opened: opened.resolve(id_, request=content))
+    _within(lambda opened: opened.resolve(id_, request=content))
     click.echo("1 resolved.")
 
 
 @ledger.command(short_help="Stop claiming operations for a target.")
 @click.argument("target")
-@click.pass_context
-def pause(context: click.Context, target: str) -> None:
+def pause(target: str) -> None:
     """Stop deliverers from claiming operations for TARGET until `resume`. Running attempts continue."""
-    _within(context, lambda opened: opened.pause(target))
+    _within(lambda opened: opened.pause(target))
     click.echo(f"{target} is paused.")
 
 
 @ledger.command(short_help="End the pause of a target.")
 @click.argument("target")
-@click.pass_context
-def resume(context: click.Context, target: str) -> None:
+def resume(target: str) -> None:
     """Let deliverers claim operations for TARGET again."""
-    if not _within(context, lambda opened: opened.resume(target)):
+    if not _within(lambda opened: opened.resume(target)):
         raise Refusal(f"{target} is not paused", 1)
     click.echo(f"{target} is no longer paused.")
 
@@ -393,13 +380,12 @@ def resume(context: click.Context, target: str) -> None:
 @ledger.command(short_help="Move operations to another target.")
 @click.argument("old")
 @click.argument("new")
-@click.pass_context
-def retarget(context: click.Context, old: str, new: str) -> None:
+def retarget(old: str, new: str) -> None:
     """Move operations from the target OLD to the target NEW, unless they succeeded, expired or were discarded.
 
     An operation stays where it is if NEW has one with the same method and idempotency key.
     """
-    click.echo(f"{_within(context, lambda opened: opened.retarget(old, new))} moved.")
+    click.echo(f"{_within(lambda opened: opened.retarget(old, new))} moved.")
 
 
 @ledger.command()
@@ -410,17 +396,15 @@ def retarget(context: click.Context, old: str, new: str) -> None:
     help="Only operations that ended at least this long ago; default: the setting `keep`.",
 )
 @click.option("--failed", is_flag=True, help="Delete failed operations and conflicts as well.")
-@click.pass_context
-def prune(context: click.Context, older_than: float | None, failed: bool) -> None:
+def prune(older_than: float | None, failed: bool) -> None:
     """Delete old operations that succeeded, were discarded or expired."""
-    click.echo(f"{_within(context, lambda opened: opened.prune(older_than, failed=failed))} pruned.")
+    click.echo(f"{_within(lambda opened: opened.prune(older_than, failed=failed))} pruned.")
 
 
 @ledger.command()
-@click.pass_context
-def migrate(context: click.Context) -> None:
+def migrate() -> None:
     """Create the tables, or upgrade them to this library's version."""
-    _, version = _within(context, lambda opened: opened.store.migrate(apply=True), migrate=True)
+    _, version = _within(lambda opened: opened.store.migrate(apply=True), migrate=True)
     click.echo(f"The tables have version {version}.")
 
 
@@ -435,8 +419,7 @@ def migrate(context: click.Context) -> None:
 @click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object per line; `at` is in seconds since 1970 (UTC)."
 )
-@click.pass_context
-def watch(context: click.Context, target: str | None, every: float, times: int | None, as_json: bool) -> None:
+def watch(target: str | None, every: float, times: int | None, as_json: bool) -> None:
     """Show the operation counts repeatedly; with --json, print one line each time."""
 
     async def look(opened: Ledger) -> None:
@@ -453,4 +436,4 @@ def watch(context: click.Context, target: str | None, every: float, times: int |
                 return
             await asyncio.sleep(every)
 
-    _within(context, look)
+    _within(look)

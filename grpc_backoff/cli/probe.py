@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 import os
 import ssl
@@ -12,10 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from grpc_backoff.base.base_errors import OptionError
-from grpc_backoff.cli.interrupt import interruptible
 from grpc_backoff.cli.refusal import Refusal
 from grpc_backoff.cli.stages import StageReport
-from grpc_backoff.cli.view import open_view
 from grpc_backoff.config.proxies import proxy_of
 from grpc_backoff.config.target import DEFAULT_PORT, Address, names_no_port, parse_target
 from grpc_backoff.connection.connector import ConnectError
@@ -108,25 +105,31 @@ def _no_password() -> str:
     raise Refusal("--key: the key is encrypted, which grpc does not support")
 
 
-def run_probe(request: ProbeRequest, *, as_json: bool) -> bool:
-    """Make the attempt and show it; return whether SETTINGS arrived."""
-    with interruptible(), contextlib.closing(open_view(as_json=as_json)) as view:
-        return asyncio.run(probe(request, StageReport(view)))
-
-
 async def probe(request: ProbeRequest, report: StageReport) -> bool:
     """Make one attempt, show its stages, and explain a failure; return whether SETTINGS arrived.
 
     Raises:
         Refusal: the target is not valid.
     """
-    watch = _Watch(report)
+    records: list[StageRecord] = []
+    errors: list[Exception] = []
+
+    def passed(record: StageRecord) -> None:
+        records.append(record)
+        if not errors:
+            try:
+                report.passed(record)
+            except Exception as error:  # noqa: BLE001 - mostly a closed pipe; a connector would only log it
+                errors.append(error)
+
+    began = time.perf_counter()
+    unix = request.target.startswith("unix")
     try:
         target = parse_target(request.target)
-        url = "" if request.target.startswith("unix") else proxy_of(target.host, {}, os.environ)
+        url = "" if unix else proxy_of(target.host, {}, os.environ)
         proxy = read_proxy(url) if url else None
         connector = Http2Connector(
-            target, tls=request.tls, server_name=request.server_name, proxy=proxy, on_stage=watch.passed
+            target, tls=request.tls, server_name=request.server_name, proxy=proxy, on_stage=passed
         )
     except OptionError as error:
         raise Refusal(str(error).replace("passed to secure_channel for TLS", "and --tls")) from error
@@ -135,32 +138,40 @@ async def probe(request: ProbeRequest, report: StageReport) -> bool:
     if proxy is not None:
         name = next(name for name in _PROXIES if name in os.environ)
         report.remark(f"{name} is set: connecting through that HTTP proxy, as a channel does")
+    failed: ConnectError | None = None
     try:
-        connection = await connector.connect(request.limit)
-        seconds = watch.total()
-        watch.check()
-        await _look(connection, report, _authority(request, connector), min(request.limit, _ANSWER))
-    except ConnectError as error:
-        seconds = watch.total()
-        watch.check()
-        report.failed(error.failure, watch.lap())
-        report.explain(*await diagnose(error, _circumstances(request, connector, watch.failed_at(error.failure.stage))))
-        report.ended(ready=False, seconds=seconds)
-        return False
+        try:
+            connection = await connector.connect(request.limit)
+        except ConnectError as error:
+            failed = error
+        took, seconds = connector.lap(), time.perf_counter() - began
+        if errors:
+            raise errors[0]
+        if failed is None:
+            await _look(connection, report, _authority(request, connector), min(request.limit, _ANSWER))
+        else:
+            report.failed(failed.failure, took)
+            tried = Circumstances(
+                address=failed_at(failed.failure.stage, records) if proxy is None else None,
+                server_name=connector.server_name,
+                tls=request.tls is not None,
+                shows_certificate=request.shows_certificate,
+                unix=unix,
+                proxied=proxy is not None,
+            )
+            report.explain(*await diagnose(failed, tried))
+        report.ended(ready=failed is None, seconds=seconds)
     finally:
         await connector.close(None)
-    report.ended(ready=True, seconds=seconds)
-    return True
+    return failed is None
 
 
-def _circumstances(request: ProbeRequest, connector: Http2Connector, address: Address | None) -> Circumstances:
-    return Circumstances(
-        address=address if connector.proxy is None else None,
-        server_name=connector.server_name,
-        tls=request.tls is not None,
-        shows_certificate=request.shows_certificate,
-        unix=request.target.startswith("unix"),
-        proxied=connector.proxy is not None,
+def failed_at(stage: Stage, records: Sequence[StageRecord]) -> Address | None:
+    """Return the address that reached this stage and failed there; None if there is none."""
+    reached = [record.address for record in records if isinstance(record, Reached)]
+    passed_over = [record for record in records if isinstance(record, PassedOver)]
+    return next(
+        (record.address for record in passed_over if record.failure.stage is stage), reached[-1] if reached else None
     )
 
 
@@ -197,45 +208,3 @@ async def _look(connection: Http2Connection, report: StageReport, authority: str
             report.explain(*found)
     finally:
         lost.cancel()
-
-
-class _Watch:
-    """Shows the stages as they complete and tracks the stage reached and the time taken."""
-
-    def __init__(self, report: StageReport) -> None:
-        self._report = report
-        self._began = self._since = time.perf_counter()
-        self._error: Exception | None = None
-        self.address: Address | None = None
-        self._passed_over: list[PassedOver] = []
-
-    def passed(self, record: StageRecord) -> None:
-        """Show the result of a stage."""
-        self._since = time.perf_counter()
-        match record:
-            case Reached():
-                self.address = record.address
-            case PassedOver():
-                self._passed_over.append(record)
-        if self._error is None:
-            try:
-                self._report.passed(record)
-            except Exception as error:  # noqa: BLE001 - mostly a closed pipe; a connector would only log it
-                self._error = error
-
-    def check(self) -> None:
-        """Raise the exception that the report raised, if any."""
-        if self._error is not None:
-            raise self._error
-
-    def lap(self) -> float:
-        """Return the duration of the current stage so far, in seconds."""
-        return time.perf_counter() - self._since
-
-    def total(self) -> float:
-        """Return the total duration so far, in seconds."""
-        return time.perf_counter() - self._began
-
-    def failed_at(self, stage: Stage) -> Address | None:
-        """Return the address that reached this stage and failed there; None if there is none."""
-        return next((passed.address for passed in self._passed_over if passed.failure.stage is stage), self.address)

@@ -40,14 +40,12 @@ class StageReport:
 
     def passed(self, record: StageRecord) -> None:
         """Show a stage, its duration and its result, and name the next stage."""
-        facts, found, upcoming = _read(record)
+        stage, facts, found, upcoming = _read(record)
         if isinstance(record, PassedOver):
-            stage, style = record.failure.stage, "yellow"
             self.view.event("passed_over", took=record.took, **facts)
         else:
-            stage, style = _STAGES[type(record)], "green"
             self.view.event("stage", stage=stage.value, took=record.took, **facts)
-        self._stage(stage, record.took, style, *found)
+        self._stage(stage, record.took, "yellow" if isinstance(record, PassedOver) else "green", *found)
         self._await(upcoming)
 
     def failed(self, failure: Failure, took: float) -> None:
@@ -101,43 +99,37 @@ class StageReport:
         self.view.now(Activity(text, spins=True))
 
 
-_STAGES = {
-    Resolved: Stage.RESOLVE,
-    Reached: Stage.TCP,
-    Tunnelled: Stage.TCP,
-    Secured: Stage.TLS,
-    Settled: Stage.SETTINGS,
-}
-
-
-def _read(record: StageRecord) -> tuple[dict[str, object], Sequence[str], str]:
-    """Return what a stage found, as fields of an event and as lines of text, and what is waited for next."""
+def _read(record: StageRecord) -> tuple[Stage, dict[str, object], Sequence[str], str]:
+    """Return a stage, what it found, as fields of an event and as lines of text, and what is waited for next."""
     connecting = "tcp: waiting for the server to accept the connection"
+    first_bytes = "waiting for the server's first bytes"
     facts: dict[str, object]
     match record:
         case Resolved():
             addresses = [str(address) for address in record.addresses]
-            return {"addresses": addresses}, [", ".join(addresses)], connecting
+            return Stage.RESOLVE, {"addresses": addresses}, [", ".join(addresses)], connecting
         case Reached():
             failed = {str(address): reason for address, reason in record.failed.items()}
             texts = [f"tried first: {address}: {reason}" for address, reason in failed.items()]
             facts = {"address": str(record.address), "failed": failed}
-            return facts, [f"connected to {record.address}", *texts], "waiting for the server's first bytes"
+            return Stage.TCP, facts, [f"connected to {record.address}", *texts], first_bytes
         case Tunnelled(answer=answer):
-            return {"proxy": answer}, [f"through the HTTP proxy: {answer}"], "waiting for the server's first bytes"
+            return Stage.TCP, {"proxy": answer}, [f"through the HTTP proxy: {answer}"], first_bytes
         case Secured(security=made):
             facts = {"version": made.version, "cipher": made.cipher, "alpn": made.alpn, "certificate": None}
             texts = [f"{made.version}, ALPN {made.alpn}, {made.cipher}"]
             if made.certificate is not None:
                 facts["certificate"] = asdict(made.certificate)
                 texts += _certificate(made.certificate)
-            return facts, texts, "settings: waiting for the SETTINGS frame"
+            return Stage.TLS, facts, texts, "settings: waiting for the SETTINGS frame"
         case Settled():
             texts = [", ".join(f"{name} {value}" for name, value in record.settings.items()) or "all defaults"]
-            return {"settings": dict(record.settings)}, texts, "asking whether the server answers calls"
+            upcoming = "asking whether the server answers calls"
+            return Stage.SETTINGS, {"settings": dict(record.settings)}, texts, upcoming
         case PassedOver():
             facts = {"address": str(record.address), **failure_fields(record.failure)}
-            return facts, [f"FAILED: {record.failure.reason}; trying the next address"], connecting
+            texts = [f"FAILED: {record.failure.reason}; trying the next address"]
+            return record.failure.stage, facts, texts, connecting
 
 
 def _certificate(certificate: Certificate) -> Sequence[str]:

@@ -34,9 +34,7 @@ from grpc_backoff.decide.connections.core_texts import (
 )
 from grpc_backoff.engine.environment import CallEnvironment
 from grpc_backoff.grpcio.private import Status
-from grpc_backoff.telemetry.identity import CallId
-from grpc_backoff.telemetry.spans import CallSpans, spans_of
-from grpc_backoff.telemetry.trace import OPENTELEMETRY, current_trace_id
+from grpc_backoff.telemetry.trace import OPENTELEMETRY, CallId, CallSpans, current_trace_id, spans_of
 
 if TYPE_CHECKING:
     from grpc_backoff.config.failed_call import FailedCall

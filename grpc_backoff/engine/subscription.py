@@ -29,7 +29,7 @@ from grpc_backoff.engine.environment import CallEnvironment
 from grpc_backoff.engine.method import Arguments, Method, load_retries, replaced
 from grpc_backoff.grpcio.private import Status
 from grpc_backoff.policy.retry import Retry
-from grpc_backoff.telemetry.identity import CallId
+from grpc_backoff.telemetry.trace import CallId
 
 if TYPE_CHECKING:
     from grpc_backoff.decide.calls.call_machine import Metadata

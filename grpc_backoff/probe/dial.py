@@ -237,23 +237,21 @@ def security_of(transport: asyncio.BaseTransport) -> Security | None:
     tls = transport.get_extra_info("ssl_object")
     if tls is None:
         return None
-    shown = tls.getpeercert()
-    cipher = tls.cipher()
+    shown, cipher = tls.getpeercert(), tls.cipher()
+    certificate = None
+    if shown:
+        certificate = Certificate(
+            subject=_distinguished(shown["subject"]),
+            issuer=_distinguished(shown["issuer"]),
+            names=tuple(value for _, value in shown.get("subjectAltName", ())),
+            not_before=_moment(shown["notBefore"]),
+            not_after=_moment(shown["notAfter"]),
+        )
     return Security(
         version=tls.version() or "?",
         cipher=cipher[0] if cipher else "?",
         alpn=tls.selected_alpn_protocol(),
-        certificate=_certificate(shown) if shown else None,
-    )
-
-
-def _certificate(shown: dict[str, Any]) -> Certificate:
-    return Certificate(
-        subject=_distinguished(shown["subject"]),
-        issuer=_distinguished(shown["issuer"]),
-        names=tuple(value for _, value in shown.get("subjectAltName", ())),
-        not_before=_moment(shown["notBefore"]),
-        not_after=_moment(shown["notAfter"]),
+        certificate=certificate,
     )
 
 

@@ -12,7 +12,7 @@ import logging
 import math
 import ssl
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import cast
 
 from grpc_backoff.config.target import Address, Target, parse_target
@@ -50,6 +50,15 @@ _LOG = logging.getLogger(__name__)
 _CHUNK = 4 * 1024
 """How many bytes are processed in one turn of the event loop, so that a flood of small frames does not block it."""
 
+_CLOSED = "the server closed the connection"
+_MISSING = {
+    Stage.RESOLVE: "name resolution did not complete",
+    Stage.TCP: "the connection was not established",
+    Stage.TLS: "the TLS handshake did not complete",
+    Stage.SETTINGS: "no SETTINGS frame",
+}
+_ORDER = (*_MISSING,)
+
 
 class Http2Connection(asyncio.BufferedProtocol):
     """An HTTP/2 connection with at most one call, for a probe, that follows the protocol.
@@ -75,7 +84,6 @@ class Http2Connection(asyncio.BufferedProtocol):
         self._error: Exception | None = None
         self._decided: asyncio.Future[None] = self._loop.create_future()  # SETTINGS arrived, or no longer can
         self._ended: asyncio.Future[Loss] = self._loop.create_future()
-        self._lingering: asyncio.TimerHandle | None = None
         self.closed: asyncio.Future[None] = self._loop.create_future()
         self._replied: asyncio.Future[Reply] = self._loop.create_future()
 
@@ -112,39 +120,34 @@ class Http2Connection(asyncio.BufferedProtocol):
 
     # Methods for the connector.
 
-    def begin(self) -> None:
-        """Send the client's connection preface."""
-        self._act()
-
     async def settled(self) -> Mapping[str, int]:
-        """Wait for the server's SETTINGS frame and return its content.
+        """Send the client's preface, wait for the server's SETTINGS frame and return its content.
 
         Raises:
             ConnectError: the connection ended before the frame arrived.
         """
+        self._act()
         await self._decided
-        if self._wire.settings is None:
-            cause = self._error if isinstance(self._error, ssl.SSLError) else NoSettings(self.head, self._error)
-            raise ConnectError(self._failure()) from cause
-        return self._wire.settings
+        if self._wire.settings is not None:
+            return self._wire.settings
+        if isinstance(self._error, ssl.SSLError):
+            # In TLS 1.3, the handshake completes on this side before the server has checked our certificate.
+            words = f"the server closed the connection after the handshake: {in_words(self._error)}"
+            raise ConnectError(Failure(Stage.TLS, words)) from self._error
+        reason = self._ended.result().reason
+        what = describe(self.head) if self.head else "it had sent nothing"
+        failure = Failure(Stage.SETTINGS, reason if what in reason else f"{reason}; {what}")
+        raise ConnectError(failure) from NoSettings(self.head, self._error)
 
     def abort(self) -> None:
         """Close the socket immediately (CB-3)."""
         if self._transport is not None:
             self._transport.abort()
 
-    def _failure(self) -> Failure:
-        if isinstance(self._error, ssl.SSLError):
-            # In TLS 1.3, the handshake completes on this side before the server has checked our certificate.
-            return Failure(Stage.TLS, f"the server closed the connection after the handshake: {in_words(self._error)}")
-        reason = self._ended.result().reason
-        what = describe(self.head) if self.head else "it had sent nothing"
-        return Failure(Stage.SETTINGS, reason if what in reason else f"{reason}; {what}")
-
     # Methods for the transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin with the transport that TLS or TCP has opened; nothing is sent before `begin`."""
+        """Begin with the transport that TLS or TCP has opened; nothing is sent before `settled`."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's does not inherit from it
         self.security = security_of(transport)
 
@@ -162,14 +165,15 @@ class Http2Connection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> None:
         """Record that the server closed the connection; the transport then closes itself."""
-        self._end(Loss("the server closed the connection"))
+        self._end(Loss(_CLOSED))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Record the end of the connection, unless it is known already."""
         self._transport = None
-        self._end(Loss(_ending(exc)), exc)
-        if self._lingering is not None:
-            self._lingering.cancel()
+        if isinstance(exc, ConnectionResetError | BrokenPipeError):  # the latter if we wrote before reading the reset
+            self._end(Loss("the server reset the connection"), exc)
+        else:
+            self._end(Loss(_CLOSED if exc is None else f"the connection broke: {in_words(exc)}"), exc)
         if not self.closed.done():
             self.closed.set_result(None)
 
@@ -210,11 +214,11 @@ class Http2Connection(asyncio.BufferedProtocol):
             self._decided.set_result(None)
         if self._transport is not None:
             self._transport.close()
-            self._lingering = self._loop.call_later(CLOSED_WITHIN, self._transport.abort)
+            self._loop.call_later(CLOSED_WITHIN, self.abort)
 
 
 class Http2Connector:
-    """Makes connections to one target and reports each stage as it completes."""
+    """Makes connections to one target, one attempt at a time, and reports each stage as it completes."""
 
     def __init__(
         self,
@@ -246,15 +250,23 @@ class Http2Connector:
         self.proxy = proxy
         self.on_stage = on_stage
         self._open: set[Http2Connection] = set()
+        # The stage that the attempt has reached, where, since when, and its connection.
+        self._stage, self._where, self._since = Stage.RESOLVE, "", 0.0
+        self._connection: Http2Connection | None = None
 
     async def connect(self, limit: float) -> Http2Connection:
         """Make one attempt; see `Connector.connect`. If the limit expires, the error names the stage reached."""
-        attempt = _Attempt(self)
+        self._stage, self._where, self._connection = Stage.RESOLVE, self.target.host, None
+        self.lap()
         try:
             async with asyncio.timeout(limit if math.isfinite(limit) else None):
-                return await attempt.run()
+                return await self._dial()
         except TimeoutError as error:
-            raise attempt.overdue(limit) from attempt.cause(error)
+            head = b"" if self._connection is None else self._connection.head
+            progress = f"; {describe(head)}" if head else ""
+            words = f"{self._where}: {_MISSING[self._stage]} within {limit:.3g} s of the attempt's start{progress}"
+            cause = NoSettings(head, error) if self._stage is Stage.SETTINGS else error
+            raise ConnectError(Failure(self._stage, words)) from cause
 
     async def close(self, grace: float | None) -> None:  # noqa: ARG002 - there are no calls to wait for
         """Close all connections and wait until their sockets are closed."""
@@ -263,28 +275,10 @@ class Http2Connector:
             connection.retire()
         await asyncio.gather(*(asyncio.shield(connection.closed) for connection in connections))
 
-    def keep(self, connection: Http2Connection) -> None:
-        """Keep track of a connection until its socket is closed, so that `close` can find it."""
-        self._open.add(connection)
-        connection.closed.add_done_callback(lambda _: self._open.discard(connection))
-
-
-class _Attempt:
-    """One attempt: the stage that it has reached, and when."""
-
-    def __init__(self, connector: Http2Connector) -> None:
-        self._connector = connector
-        self._tls = connector.tls
-        self._since = time.perf_counter()  # finer than the loop's clock, which uvloop rounds to milliseconds
-        self._stage = Stage.RESOLVE
-        self._where = connector.target.host
-        self._connection: Http2Connection | None = None
-
-    async def run(self) -> Http2Connection:
+    async def _dial(self) -> Http2Connection:
         """Go through the stages with one address after another, until one succeeds or none is left."""
-        proxy = self._connector.proxy
-        addresses = await resolve(self._connector.target if proxy is None else proxy.target)
-        self._tell(Resolved(took=self._lap(), addresses=addresses))
+        addresses = await resolve(self.target if self.proxy is None else self.proxy.target)
+        self._tell(Resolved(took=self.lap(), addresses=addresses))
         errors = []
         while addresses:
             self._stage, self._where = Stage.TCP, ", ".join(map(str, addresses))
@@ -301,104 +295,65 @@ class _Attempt:
             except ConnectError as error:
                 errors.append(error)
                 if addresses:
-                    self._tell(PassedOver(took=self._lap(), address=dialled.address, failure=error.failure))
-        raise _whole(errors)
+                    self._tell(PassedOver(took=self.lap(), address=dialled.address, failure=error.failure))
+        # The failures of several addresses are combined: the stage of the one that got furthest, and all reasons.
+        furthest = max(errors, key=lambda error: _ORDER.index(error.failure.stage))
+        reasons = "; ".join(error.failure.reason for error in errors)
+        raise ConnectError(Failure(furthest.failure.stage, reasons)) from furthest.__cause__
 
     async def _talk(self, dialled: Dialled) -> Http2Connection:
         """Go through the stages after TCP."""
         self._where, self._connection = str(dialled.address), None
         failed = {address: in_words(error) for address, error in dialled.failed.items()}
-        self._tell(Reached(took=self._lap(), address=dialled.address, failed=failed))
+        self._tell(Reached(took=self.lap(), address=dialled.address, failed=failed))
         try:
-            if (proxy := self._connector.proxy) is not None:
-                answer = await tunnel(dialled.sock, self._connector.target, proxy.credentials)
-                self._tell(Tunnelled(took=self._lap(), answer=answer))
-            self._stage = Stage.SETTINGS if self._tls is None else Stage.TLS
-            return await self._shake_hands(dialled)
+            if self.proxy is not None:
+                answer = await tunnel(dialled.sock, self.target, self.proxy.credentials)
+                self._tell(Tunnelled(took=self.lap(), answer=answer))
+            self._stage = Stage.SETTINGS if self.tls is None else Stage.TLS
+            connection = self._connection = await secure(
+                dialled.sock, self.tls, self.server_name, lambda: Http2Connection(dialled.address)
+            )
+            self._open.add(connection)
+            connection.closed.add_done_callback(lambda _: self._open.discard(connection))
+            return await self._settle(connection)
         except ConnectError as error:
             failure = Failure(error.failure.stage, f"{self._where}: {error.failure.reason}")
             raise ConnectError(failure) from error.__cause__
 
-    async def _shake_hands(self, dialled: Dialled) -> Http2Connection:
-        connection = self._connection = await secure(
-            dialled.sock, self._tls, self._connector.server_name, lambda: Http2Connection(dialled.address)
-        )
-        self._connector.keep(connection)
+    async def _settle(self, connection: Http2Connection) -> Http2Connection:
         try:
             if connection.security is not None:
-                _check_alpn(connection.security)
+                _check_alpn(connection.security.alpn)
                 self._stage = Stage.SETTINGS
-                self._tell(Secured(took=self._lap(), security=connection.security))
-                await _let_read()
-            connection.begin()
+                self._tell(Secured(took=self.lap(), security=connection.security))
+                # Let the event loop read before anything is written. If a client certificate is missing, a server with
+                # TLS 1.3 sends an alert and hangs up after the handshake has completed on this side. Writing to a
+                # socket that was reset closes the transport, and the alert would never be read.
+                await asyncio.sleep(0)  # the loop now notices pending data, and queues the read after us
+                await asyncio.sleep(0)
             settings = await connection.settled()
         except BaseException:
             connection.abort()
             raise
-        self._tell(Settled(took=self._lap(), settings=settings))
+        self._tell(Settled(took=self.lap(), settings=settings))
         return connection
 
-    def overdue(self, limit: float) -> ConnectError:
-        """Return the error to raise if the limit expires at the current stage."""
-        head = self._head()
-        progress = f"; {describe(head)}" if head else ""
-        words = f"{self._where}: {_MISSING[self._stage]} within {limit:.3g} s of the attempt's start{progress}"
-        return ConnectError(Failure(self._stage, words))
-
-    def cause(self, error: TimeoutError) -> BaseException:
-        """Return the cause of the error to raise if the limit expires at the current stage."""
-        return NoSettings(self._head(), error) if self._stage is Stage.SETTINGS else error
-
-    def _head(self) -> bytes:
-        return b"" if self._connection is None else self._connection.head
-
-    def _lap(self) -> float:
-        now = time.perf_counter()
+    def lap(self) -> float:
+        """Begin a stage; return how long the one before it took, in seconds."""
+        now = time.perf_counter()  # finer than the loop's clock, which uvloop rounds to milliseconds
         took, self._since = now - self._since, now
         return took
 
     def _tell(self, record: StageRecord) -> None:
         try:
-            self._connector.on_stage(record)
+            self.on_stage(record)
         except Exception:  # noqa: BLE001 - CH-11: a listener may raise anything
-            _LOG.exception("a listener for the stages of connecting to %s raised", self._connector.target.text)
+            _LOG.exception("a listener for the stages of connecting to %s raised", self.target.text)
 
 
-_ORDER = (Stage.RESOLVE, Stage.TCP, Stage.TLS, Stage.SETTINGS)
-_MISSING = {
-    Stage.RESOLVE: "name resolution did not complete",
-    Stage.TCP: "the connection was not established",
-    Stage.TLS: "the TLS handshake did not complete",
-    Stage.SETTINGS: "no SETTINGS frame",
-}
-
-
-async def _let_read() -> None:
-    """Let the event loop read before anything is written.
-
-    If a client certificate is missing, a server with TLS 1.3 sends an alert and hangs up after the handshake has
-    completed on this side. Writing to a socket that was reset closes the transport, and the alert would never be read.
-    """
-    await asyncio.sleep(0)  # the loop now notices pending data, and queues the read after us
-    await asyncio.sleep(0)
-
-
-def _whole(errors: Sequence[ConnectError]) -> ConnectError:
-    """Combine the failures of several addresses: the stage of the one that got furthest, and all reasons."""
-    furthest = max(errors, key=lambda error: _ORDER.index(error.failure.stage))
-    whole = ConnectError(Failure(furthest.failure.stage, "; ".join(error.failure.reason for error in errors)))
-    whole.__cause__ = furthest.__cause__
-    return whole
-
-
-def _ending(error: Exception | None) -> str:
-    if isinstance(error, ConnectionResetError | BrokenPipeError):  # the latter if we wrote before reading the reset
-        return "the server reset the connection"
-    return "the server closed the connection" if error is None else f"the connection broke: {in_words(error)}"
-
-
-def _check_alpn(security: Security) -> None:
-    if security.alpn != ALPN:
-        chosen = "none" if security.alpn is None else repr(security.alpn)
+def _check_alpn(alpn: str | None) -> None:
+    if alpn != ALPN:
+        chosen = "none" if alpn is None else repr(alpn)
         words = f"the server accepted TLS, but not HTTP/2: ALPN {ALPN!r} is required; the server chose {chosen}"
-        raise ConnectError(Failure(Stage.TLS, words)) from WrongAlpn(security.alpn)
+        raise ConnectError(Failure(Stage.TLS, words)) from WrongAlpn(alpn)

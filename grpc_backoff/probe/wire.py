@@ -110,11 +110,14 @@ class Wire:
         """
         self.head += data[: _HEAD - len(self.head)]
         self._unread += data
-        while self.loss is None:
-            frame = self._next_frame()
-            if frame is None:
-                break
-            self._take(frame)
+        while self.loss is None and (frame := self._next_frame()) is not None:
+            try:
+                events = self._h2.receive_data(frame)
+            except Exception as error:  # noqa: BLE001 - the parser may raise anything for invalid input
+                self.loss = Loss(f"it violated HTTP/2: {error}")  # h2 has prepared a GOAWAY
+                return
+            for event in events:
+                self._note(event)
 
     def _next_frame(self) -> bytes | None:
         if len(self._unread) < _FRAME_HEADER:
@@ -133,15 +136,6 @@ class Wire:
     def _break_off(self, reason: str, code: ErrorCodes) -> None:
         self._h2.close_connection(code)
         self.loss = Loss(reason)
-
-    def _take(self, frame: bytes) -> None:
-        try:
-            events = self._h2.receive_data(frame)
-        except Exception as error:  # noqa: BLE001 - the parser may raise anything for invalid input
-            self.loss = Loss(f"it violated HTTP/2: {error}")  # h2 has prepared a GOAWAY
-            return
-        for event in events:
-            self._note(event)
 
     def _note(self, event: Event) -> None:
         match event:

@@ -85,7 +85,10 @@ class Channels:
             case events.BackoffReset(retry_in=None) | events.CoreRedial() | NameResolution():
                 return  # none of these changes the channel's connection or plan
             case SlotEvent() if not isinstance(event, SlotClosed):
-                self._note_role(event)
+                with self._lock:
+                    slots = self._known.get(event.channel, {})
+                    if type(event) in _ROLES and event.slot in slots:
+                        slots[event.slot] = replace(slots[event.slot], role=_ROLES[type(event)])
                 return
             case events.AttemptFailed() | events.Disconnected() | events.BackoffReset() if event.retry_in is not None:
                 known = _Channel(target, next_start=self._now() + event.retry_in)
@@ -105,14 +108,6 @@ class Channels:
                 slots.pop(event.slot, None)
             else:
                 slots[event.slot] = known
-
-    def _note_role(self, event: SlotEvent) -> None:
-        """Record what a slot's connection is for."""
-        role = _ROLES.get(type(event))
-        with self._lock:
-            slots = self._known.get(event.channel, {})
-            if role is not None and event.slot in slots:
-                slots[event.slot] = replace(slots[event.slot], role=role)
 
     def open_connections(self) -> Mapping[str, int]:
         """Return the number of open connections for each target that an open channel has dialled."""

@@ -99,18 +99,15 @@ class Metrics:
 
     def __init__(self, meter_provider: MeterProvider | None = None) -> None:
         """Record with this meter provider; by default with the global one, even if that is set later."""
-        self._connections, self._calls = _instruments(meter_provider or get_meter_provider())
+        self._instruments = _instruments(meter_provider or get_meter_provider())
 
     def __call__(self, event: ConnectionEvent | CallEvent) -> None:
         """Record one event."""
-        if isinstance(event, CallEvent):
-            self._calls.record(event)
-        else:
-            self._connections.record(event)
+        self._instruments.record(event, {TARGET: canonical_target(event.target)})
 
 
-class _Connections:
-    """The instruments for connections."""
+class _Instruments:
+    """The instruments of one meter."""
 
     def __init__(self, meter: Meter, channels: Channels) -> None:
         self._channels = channels
@@ -123,7 +120,7 @@ class _Connections:
         self._resolutions = meter.create_counter(
             RESOLUTIONS, "{resolution}", "Resolutions of names, by whether they succeeded."
         )
-        self._delay = delay_histogram(meter, BACKOFF_DELAY, "Waits after failed connection attempts.")
+        self._backoff = delay_histogram(meter, BACKOFF_DELAY, "Waits after failed connection attempts.")
         meter.create_observable_up_down_counter(
             OPEN_CONNECTIONS, [lambda _: _observed(channels.open_connections())], "{connection}", "Open connections."
         )
@@ -136,35 +133,6 @@ class _Connections:
         meter.create_observable_gauge(
             NEXT_ATTEMPT_IN, [lambda _: _observed(channels.next_attempts())], "s", "Time to the next planned attempt."
         )
-
-    def record(self, event: ConnectionEvent) -> None:
-        target = canonical_target(event.target)
-        self._channels.note(event, target)
-        labels: Labels = {TARGET: target}
-        if not self._channels.is_news(event):
-            return  # SH-7
-        match event:
-            case events.AttemptFailed():
-                self._failed.add(1, labels)
-                self._delay.record(event.retry_in, labels)
-            case events.Connected(joined=False):
-                self._succeeded.add(1, labels)
-            case events.Disconnected():
-                self._disconnections.add(1, labels | {DISCONNECT_ERROR: UNKNOWN})
-                if event.counted_as_failure and event.retry_in is not None:
-                    self._delay.record(event.retry_in, labels)
-            case LivenessAnswered() | SlotCondemned():
-                self._liveness.add(1, labels | {ANSWERED: str(isinstance(event, LivenessAnswered)).lower()})
-            case NameResolution():
-                self._resolutions.add(1, labels | {RESOLVED: str(event.failure is None).lower()})
-            case SlotClosed() | events.Closed() if event.lived is not None:
-                self._disconnections.add(1, labels | {DISCONNECT_ERROR: SHUTDOWN})
-
-
-class _Calls:
-    """The instruments for calls."""
-
-    def __init__(self, meter: Meter) -> None:
         self._retries = meter.create_counter(RETRIES, "{retry}", "Failed attempts that are followed by a retry.")
         self._delay = delay_histogram(meter, RETRY_DELAY, "Waits before retries of calls.")
         self._successes = meter.create_counter(SUCCESSES, "{call}", "Calls that succeeded.")
@@ -181,8 +149,31 @@ class _Calls:
             STREAMS_REOPENED, "{stream}", "Streams of subscriptions that ended and are opened again."
         )
 
-    def record(self, event: CallEvent) -> None:
-        labels: Labels = {TARGET: canonical_target(event.target), METHOD: event.method.removeprefix("/")}
+    def record(self, event: ConnectionEvent | CallEvent, labels: Labels) -> None:
+        if isinstance(event, CallEvent):
+            self._record_call(event, labels | {METHOD: event.method.removeprefix("/")})
+            return
+        self._channels.note(event, labels[TARGET])
+        if not self._channels.is_news(event):
+            return  # SH-7
+        match event:
+            case events.AttemptFailed():
+                self._failed.add(1, labels)
+                self._backoff.record(event.retry_in, labels)
+            case events.Connected(joined=False):
+                self._succeeded.add(1, labels)
+            case events.Disconnected():
+                self._disconnections.add(1, labels | {DISCONNECT_ERROR: UNKNOWN})
+                if event.counted_as_failure and event.retry_in is not None:
+                    self._backoff.record(event.retry_in, labels)
+            case LivenessAnswered() | SlotCondemned():
+                self._liveness.add(1, labels | {ANSWERED: str(isinstance(event, LivenessAnswered)).lower()})
+            case NameResolution():
+                self._resolutions.add(1, labels | {RESOLVED: str(event.failure is None).lower()})
+            case SlotClosed() | events.Closed() if event.lived is not None:
+                self._disconnections.add(1, labels | {DISCONNECT_ERROR: SHUTDOWN})
+
+    def _record_call(self, event: CallEvent, labels: Labels) -> None:
         match event:
             case CallRetried():
                 self._retries.add(1, labels | {ATTEMPT: attempt_label(event.attempt)})
@@ -207,11 +198,11 @@ class _Calls:
 
 
 _LOCK = threading.Lock()
-_MADE: WeakKeyDictionary[MeterProvider, tuple[_Connections, _Calls]] = WeakKeyDictionary()
+_MADE: WeakKeyDictionary[MeterProvider, _Instruments] = WeakKeyDictionary()
 _GLOBAL = Channels()
 
 
-def _instruments(provider: MeterProvider) -> tuple[_Connections, _Calls]:
+def _instruments(provider: MeterProvider) -> _Instruments:
     """Return the provider's instruments, which are created only once.
 
     If there were a second gauge with the same name, the SDK would drop its callbacks. For the same reason, the
@@ -222,7 +213,7 @@ def _instruments(provider: MeterProvider) -> tuple[_Connections, _Calls]:
         if made is None:
             meter = provider.get_meter("grpc_backoff", __version__)
             channels = _GLOBAL if provider is get_meter_provider() else Channels()
-            made = _MADE[provider] = _Connections(meter, channels), _Calls(meter)
+            made = _MADE[provider] = _Instruments(meter, channels)
         return made
 
 

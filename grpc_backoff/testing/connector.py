@@ -128,15 +128,25 @@ class ScriptedConnector:
         self._script = list(script)
 
     async def connect(self, limit: float) -> ScriptedConnection:
-        """Make one attempt, which ends as the script says."""
+        """Make one attempt, which ends as the script says: it returns a connection or raises `ConnectError`."""
         attempt = Attempt(self.clock.now(), limit)
         self.attempts.append(attempt)
         outcome = self._script.pop(0) if len(self._script) > 1 else self._script[0]
         try:
-            return await self._play(outcome, attempt)
+            if isinstance(outcome, Hangs):
+                await asyncio.get_running_loop().create_future()
+            else:
+                await self.clock.sleep(outcome.after)
         except asyncio.CancelledError:
             attempt.outcome = "cancelled"
             raise
+        if isinstance(outcome, Fails):
+            attempt.outcome = "failed"
+            raise ConnectError(outcome.failure)
+        attempt.outcome = "connected"
+        connection = ScriptedConnection()
+        self.connections.append(connection)
+        return connection
 
     def decided(self) -> bool:
         """Return `known`."""
@@ -145,16 +155,3 @@ class ScriptedConnector:
     async def close(self, grace: float | None) -> None:  # noqa: ARG002 - required by the protocol
         """Set `closed` to True."""
         self.closed = True
-
-    async def _play(self, outcome: Succeeds | Fails | Hangs, attempt: Attempt) -> ScriptedConnection:
-        if isinstance(outcome, Hangs):
-            await asyncio.get_running_loop().create_future()
-        else:
-            await self.clock.sleep(outcome.after)
-        if isinstance(outcome, Fails):
-            attempt.outcome = "failed"
-            raise ConnectError(outcome.failure)
-        attempt.outcome = "connected"
-        connection = ScriptedConnection()
-        self.connections.append(connection)
-        return connection

@@ -32,7 +32,6 @@ from grpc_backoff.aio.channel import Channel, Interceptors
 from grpc_backoff.aio.core_channel import CoreChannel
 from grpc_backoff.config.channel_settings import ChannelSettings, Options
 from grpc_backoff.config.target import AF_UNIX, Target, parse_target
-from grpc_backoff.connection.connector import Loss
 from grpc_backoff.decide.connections.core_texts import Link
 from grpc_backoff.grpcio.aio_private import core_channel
 from grpc_backoff.testing.connector import ScriptedConnection, ScriptedConnector
@@ -90,6 +89,7 @@ class _ServedConnector:
         self._target = target
         self._credentials = credentials
         self._made: list[_ServedConnection] = []
+        self.decided = script.decided
 
     async def connect(self, limit: float) -> _ServedConnection:
         scripted = await self._script.connect(limit)
@@ -97,9 +97,6 @@ class _ServedConnector:
         made = _ServedConnection(scripted, self._script, line, self._open(line.open()))
         self._made.append(made)
         return made
-
-    def decided(self) -> bool:
-        return self._script.decided()
 
     async def close(self, grace: float | None) -> None:
         made, self._made = self._made, []
@@ -124,17 +121,15 @@ class _ServedConnection:
         self, scripted: ScriptedConnection, script: ScriptedConnector, line: _Line, channel: grpc.aio.Channel
     ) -> None:
         self.scripted = scripted
+        self.alive, self.loss, self.lost = scripted.alive, scripted.loss, scripted.lost
         self.core_channel = CoreChannel(channel, asyncio.get_running_loop(), script.clock.now, judge=self._judge)
         self.core_channel.check = self._check
         self._now = script.clock.now
         self._line = line
         self._breaking = asyncio.create_task(self._break_when_lost())
 
-    def alive(self) -> bool:
-        return self.scripted.alive()
-
     def _check(self, _try_to_connect: bool) -> int:
-        return (_READY if self.scripted.alive() else _IDLE).value[0]
+        return (_READY if self.alive() else _IDLE).value[0]
 
     def last_used(self) -> float:
         return self._now() if self.core_channel.running else self.scripted.last_used()
@@ -143,12 +138,6 @@ class _ServedConnection:
         """Record the use; how the connection counts is for the script to decide."""
         self.scripted.used = self._now()
         return False
-
-    def loss(self) -> Loss | None:
-        return self.scripted.loss()
-
-    async def lost(self) -> Loss:
-        return await self.scripted.lost()
 
     async def watch_redials(self, tell: Callable[[], None]) -> None:
         """Return at once, because only the script dials here."""
@@ -161,7 +150,7 @@ class _ServedConnection:
         return Link.OPEN if self.alive() else Link.BROKEN
 
     async def _break_when_lost(self) -> None:
-        if not (await self.scripted.lost()).graceful:
+        if not (await self.lost()).graceful:
             self._line.break_all()
 
     async def close(self, grace: float | None) -> None:

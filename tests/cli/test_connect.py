@@ -14,7 +14,7 @@ import trustme
 
 from grpc_backoff import aio
 from grpc_backoff.cli.attempts import ChannelReport
-from grpc_backoff.cli.connect import follow
+from grpc_backoff.cli.connect import Watch
 from grpc_backoff.cli.view import open_view
 from grpc_backoff.testing.front import FlakyFront, http1_answer, settings_then_close, silent
 from tests.cli.running import LIMIT, check_refused, connect, finished, invoke, line_with, on_terminal, running
@@ -155,7 +155,8 @@ async def test_the_time_to_import_does_not_count():
         return aio.insecure_channel("127.0.0.1:1")
 
     with contextlib.closing(open_view(as_json=True)) as view:
-        watch = await follow(opened, ChannelReport(view), attempts=None, limit=0.1, once=False)
+        watch = Watch(ChannelReport(view), attempts=None, limit=0.1, once=False)
+        await watch.follow(opened)
 
     assert watch.ended == "timed out"
     assert 0.1 <= watch.seconds < 1.5

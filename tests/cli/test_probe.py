@@ -15,7 +15,7 @@ import pytest
 import trustme
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from grpc_backoff.cli.probe import ProbeRequest, _Watch, probe, read_request
+from grpc_backoff.cli.probe import ProbeRequest, failed_at, probe, read_request
 from grpc_backoff.cli.stages import StageReport
 from grpc_backoff.cli.view import View
 from grpc_backoff.config.target import parse_target
@@ -389,14 +389,14 @@ async def test_a_report_that_raises(behaviour, caplog):
 def test_which_address_failed():
     """CH-8: of several addresses, the last one that reached the stage of the failure is reported as failed."""
     one, two = parse_target("ipv4:127.0.0.1:1,127.0.0.1:2").addresses
-    watch = _Watch(StageReport(View()))
-    assert watch.failed_at(Stage.RESOLVE) is None
-    watch.passed(Reached(took=0, address=one, failed={}))
-    assert watch.failed_at(Stage.SETTINGS) == one
-    watch.passed(PassedOver(took=0, address=one, failure=Failure(Stage.SETTINGS, "")))
-    watch.passed(Reached(took=0, address=two, failed={}))
-    assert watch.failed_at(Stage.TLS) == two
-    assert watch.failed_at(Stage.SETTINGS) == one
+    records = []
+    assert failed_at(Stage.RESOLVE, records) is None
+    records.append(Reached(took=0, address=one, failed={}))
+    assert failed_at(Stage.SETTINGS, records) == one
+    records.append(PassedOver(took=0, address=one, failure=Failure(Stage.SETTINGS, "")))
+    records.append(Reached(took=0, address=two, failed={}))
+    assert failed_at(Stage.TLS, records) == two
+    assert failed_at(Stage.SETTINGS, records) == one
 
 
 # Arguments of the command line.

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from grpc_backoff import RetryHooks, aio
-from grpc_backoff.telemetry.identity import CallId, new_call_id
+from grpc_backoff.telemetry.trace import CallId
 from tests.aio.retry_service import CODE, Say, peer
 from tests.aio.trying import REQUEST_STREAMS, failing, make, trying
 from tests.both_apis.tries import fails
@@ -75,7 +75,7 @@ async def test_a_stream_of_requests_is_not_kept(method):
 
 def test_an_identifier():
     """RT-11: an identifier has 32 hexadecimal digits, like a trace id, and is unique."""
-    made = {new_call_id() for _ in range(1000)}
+    made = {str(CallId()) for _ in range(1000)}
     assert len(made) == 1000
     assert all(re.fullmatch("[0-9a-f]{32}", each) for each in made)
 
@@ -93,22 +93,22 @@ def test_no_seed_repeats_them():
     made = []
     for _ in range(2):
         random.seed(4)
-        made.append(new_call_id())
+        made.append(str(CallId()))
     assert made[0] != made[1]
 
 
 FORKING = """
 import os
 
-from grpc_backoff.telemetry.identity import new_call_id
+from grpc_backoff.telemetry.trace import CallId
 
-new_call_id()
+str(CallId())
 for _ in range(3):
     child = os.fork()
     if child == 0:
         break
     os.waitpid(child, 0)
-os.write(1, f"{new_call_id()}\\n".encode())
+os.write(1, f"{str(CallId())}\\n".encode())
 """
 
 
