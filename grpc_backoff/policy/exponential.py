@@ -53,7 +53,7 @@ class Decorrelated:
     """Draws each wait uniformly between `base` and three times the previous wait (for the first, three times `base`).
 
     This strategy combines growth and jitter, so no other jitter can be added. The result depends on the previous draw,
-    which the caller passes in because a policy holds no state.
+    which the caller passes in because a policy holds no state; a previous wait below `base` counts as `base`.
     """
 
     name: ClassVar[str] = "decorrelated"
