@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.base.record import dataclass
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.checks import Unit
@@ -13,10 +12,7 @@ MOST_COPIES = 5
 """The most copies of one call, as in gRFC A6."""
 
 
-def _copies(key: str, value: object, _unit: Unit = Unit.SECONDS) -> int:
-    if isinstance(value, int) and not isinstance(value, bool) and value in range(2, MOST_COPIES + 1):
-        return value
-    raise OptionError(key, value, f"a whole number from 2 to {MOST_COPIES}")
+_copies = checks.whole(2, MOST_COPIES)
 
 
 def _non_fatal(key: str, value: object, unit: Unit = Unit.SECONDS) -> frozenset[str]:

@@ -105,7 +105,7 @@ def parse_jitter(key: str, value: object, _unit: Unit = Unit.SECONDS) -> Jitter:
         OptionError: the value is not a jitter; the error has `key` and the forms that are allowed.
     """
     if not isinstance(value, str):
-        return Proportional(checks.fraction(key, value, allowed=_ALLOWED))
+        return Proportional(checks.number(_ALLOWED, checks.below_1)(key, value))
     matched = re.fullmatch(_CALL, value.strip())
     kind: Callable[..., Jitter] | None = _KINDS.get(matched["name"]) if matched else None
     if matched is None or kind is None:

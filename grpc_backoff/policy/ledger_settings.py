@@ -26,10 +26,7 @@ def _name(key: str, value: object, _unit: Unit = Unit.SECONDS) -> str:
     raise OptionError(key, value, "the name of a policy, or a policy string")
 
 
-def _count(key: str, value: object, _unit: Unit = Unit.SECONDS) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise OptionError(key, value, "a whole number of at least 1")
-    return value
+_count = checks.whole(1)
 
 
 def _metadata(key: str, value: object, _unit: Unit = Unit.SECONDS) -> tuple[str, ...]:
