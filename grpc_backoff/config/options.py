@@ -21,8 +21,8 @@ from grpc_backoff.base.record import NamedTuple, record
 from grpc_backoff.config.call_policies import REPLAY_LIMIT, ServiceConfig
 from grpc_backoff.config.core_options import Pairs, first_values, idle_options, key_text
 from grpc_backoff.config.service_config import read_service_config
-from grpc_backoff.config.settings import CONNECTING, read_source, resolve_connect, resolve_pool
-from grpc_backoff.config.sources import Effective, Source, SourceValue, describe, effective_of
+from grpc_backoff.config.settings import CONNECTING, POOLED, read_source, resolve_connect
+from grpc_backoff.config.sources import Source, SourceValue, describe
 from grpc_backoff.policy.checks import Unit, duration
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.pooling import PoolPolicy
@@ -78,11 +78,6 @@ class Options(NamedTuple):
     replay_limit: int
     remarks: tuple[str, ...]
 
-    @property
-    def effective(self) -> tuple[Effective, ...]:
-        """The values of both policies, each with its source."""
-        return effective_of(self.values)
-
 
 def read_options(
     options: Iterable[tuple[str | bytes, object]],
@@ -108,22 +103,21 @@ def read_options(
     file = _file(config, ours)
     sources = [source, *(file.connecting(target) if file else ())]
     named = file.policies if file else {}
-    resolved, pool = resolve_connect(sources, named), resolve_pool(sources, named)
+    (resolved, merged, _), pool = resolve_connect(sources, named)
     if policy is None:
-        policy, connecting = resolved.policy, resolved.values
+        policy = resolved
     elif isinstance(policy, ConnectPolicy):
-        connecting = describe(policy, "argument")
+        merged = {**describe(policy, "argument"), **{part: merged[part] for part in POOLED}}
     else:
         raise OptionError("policy", policy, "a ConnectPolicy")
     values = first_values(core)
     service_config, core = read_service_config(core, values)
     core += idle_options(policy)
     if any("min_resolve_interval" in source for source in sources):
-        core += ((_RESOLVE_INTERVAL_MS, _milliseconds(pool.policy.min_resolve_interval)),)
+        core += ((_RESOLVE_INTERVAL_MS, _milliseconds(pool.min_resolve_interval)),)
     limit = values.get(_REPLAY_LIMIT)
     replay_limit = max(0, limit) if isinstance(limit, int) else REPLAY_LIMIT  # as in the core
-    merged = {**connecting, **pool.values}
-    return Options(policy, pool.policy, merged, core, service_config, file, replay_limit, remarks)
+    return Options(policy, pool, merged, core, service_config, file, replay_limit, remarks)
 
 
 def _file(config: object, options: dict[str, object]) -> Config | None:

@@ -83,7 +83,7 @@ def test_connect():
 @pytest.mark.parametrize("name", RETRY)
 def test_every_preset_connects(name):
     """BP: a connect policy can use every preset with a delay, while its other parts keep gRPC's values."""
-    assert resolve_connect([source_of("a test", {"preset": name})], {}).policy == replace(
+    assert resolve_connect([source_of("a test", {"preset": name})], {})[0].policy == replace(
         CONNECT, backoff=RETRY[name].backoff
     )
 
