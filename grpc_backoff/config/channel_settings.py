@@ -83,7 +83,7 @@ class ChannelSetup(NamedTuple):
         pool: how many connections it has.
         values: the values of both policies, by part; None if the channel has no settings of its own.
         call_policies: the retry policies for calls, by method.
-        core_options: the options that are passed on to grpcio.
+        core_options: the options that are passed on to grpcio, without the retries that this library carries out.
         derived: a cache of values that depend only on the target and the options. Channels whose settings were read
             from the cache share it.
         remarks: a warning for each of grpc's options that looks like a misspelt option of this library.
@@ -159,7 +159,7 @@ def typed_pairs(options: Iterable[object]) -> TypedPairs | None:
 def _plain(target: str) -> ChannelSetup:
     """Return the settings of a channel with nothing but a target, which are those that `_read` would return."""
     target, core = read_target(target), idle_options(CONNECT)
-    return ChannelSetup(target, CONNECT, PLAIN, None, CallPolicies(core_options=core), core, {}, ())
+    return ChannelSetup(target, CONNECT, PLAIN, None, CallPolicies(), core, {}, ())
 
 
 @lru_cache(_MOST_READ)
@@ -178,27 +178,17 @@ def _read(target: str, options: Iterable[tuple[str | bytes, object]] | None, set
     for name in settings:
         if name not in ChannelSettings.__annotations__:
             raise TypeError(f"unknown argument {name!r}: expected one of {', '.join(ChannelSettings.__annotations__)}")
-    target = read_target(target)
-    read = read_options(options or (), settings.get("policy"), target=target, config=settings.get("config"))
-    calls = read_call_policies(settings.get("retry"), settings.get("retry_budget"), read)
-    (round_robin, health), remarks = read_balancing(calls.core_options), read.remarks
+    setup = read_options(
+        options or (), settings.get("policy"), target=read_target(target), config=settings.get("config")
+    )
+    setup = read_call_policies(settings.get("retry"), settings.get("retry_budget"), setup)
+    round_robin, health = read_balancing(setup.core_options)
     if health is not None:
         from importlib.util import find_spec  # noqa: PLC0415 - few channels watch health
 
         if find_spec("grpc_health") is None:  # the core's own round_robin watches it, as before
-            round_robin, health, remarks = False, None, (*remarks, _NO_HEALTH)
-    return ChannelSetup(
-        target=target,
-        policy=read.policy,
-        pool=read.pool._replace(round_robin=round_robin, health_service=health)
-        if round_robin or health is not None
-        else read.pool,
-        values=read.values,
-        call_policies=calls,
-        core_options=calls.core_options,
-        derived={},
-        remarks=remarks,
-    )
+            return setup._replace(remarks=(*setup.remarks, _NO_HEALTH))
+    return setup._replace(pool=setup.pool._replace(round_robin=round_robin, health_service=health))
 
 
 def _with_objects(setup: ChannelSetup, settings: ChannelSettings) -> ChannelSetup:

@@ -17,15 +17,14 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from grpc_backoff.base.base_errors import OptionError, near_miss, unknown
-from grpc_backoff.base.record import NamedTuple, record
-from grpc_backoff.config.call_policies import REPLAY_LIMIT, ServiceConfig
+from grpc_backoff.config.call_policies import REPLAY_LIMIT, CallPolicies
+from grpc_backoff.config.channel_settings import ChannelSetup
 from grpc_backoff.config.core_options import Pairs, first_values, idle_options, key_text
 from grpc_backoff.config.service_config import read_service_config
 from grpc_backoff.config.settings import CONNECTING, POOLED, read_source, resolve_connect
 from grpc_backoff.config.sources import Source, SourceValue, describe
 from grpc_backoff.policy.checks import Unit, duration
 from grpc_backoff.policy.connect import ConnectPolicy
-from grpc_backoff.policy.pooling import PoolPolicy
 from grpc_backoff.policy.proportional import NoJitter
 from grpc_backoff.policy.setting import CONFIG, ENVIRONMENT_VARIABLE, PREFIX
 
@@ -54,39 +53,14 @@ _NEAR_KEY = 0.78
 """The same ratio for grpc's keys that this library implements. None of grpcio's other options scores above 0.74."""
 
 
-@record
-class Options(NamedTuple):
-    """The result of reading one channel's options.
-
-    Attributes:
-        policy: the connect policy.
-        pool: the pool policy, without round_robin, which depends on what is passed on to grpcio.
-        values: the values of both policies, by part.
-        core_options: the options that are passed on to grpcio, without the service config's retries.
-        service_config: the service config among them.
-        config: the configuration file; None if there is none.
-        replay_limit: how many bytes of a stream's requests are buffered for replay (RT-8).
-        remarks: a sentence for each of grpc's options that looks like a misspelt option of this library.
-    """
-
-    policy: ConnectPolicy
-    pool: PoolPolicy
-    values: Source
-    core_options: Pairs
-    service_config: ServiceConfig
-    config: Config | None
-    replay_limit: int
-    remarks: tuple[str, ...]
-
-
 def read_options(
     options: Iterable[tuple[str | bytes, object]],
     policy: ConnectPolicy | None = None,
     *,
     target: str = "",
     config: str | os.PathLike[str] | Config | None = None,
-) -> Options:
-    """Read one channel's options.
+) -> ChannelSetup:
+    """Read one channel's options; the settings come without the policies that arguments and the file give to calls.
 
     Options take precedence over the file. The file is `config`, or else the one named by the option
     `grpc_backoff.config`, or else the one named by the environment. An explicit `policy` overrides options and file,
@@ -117,7 +91,8 @@ def read_options(
         core += ((_RESOLVE_INTERVAL_MS, _milliseconds(pool.min_resolve_interval)),)
     limit = values.get(_REPLAY_LIMIT)
     replay_limit = max(0, limit) if isinstance(limit, int) else REPLAY_LIMIT  # as in the core
-    return Options(policy, pool, merged, core, service_config, file, replay_limit, remarks)
+    calls = CallPolicies(service_config=service_config, config=file, replay_limit=replay_limit)
+    return ChannelSetup(target, policy, pool, merged, calls, core, {}, remarks)
 
 
 def _file(config: object, options: dict[str, object]) -> Config | None:
