@@ -61,6 +61,7 @@ class Unit(enum.Enum):
 
 if TYPE_CHECKING:
     CheckedT_co = TypeVar("CheckedT_co", covariant=True)
+    KindT = TypeVar("KindT", bound=type[object])
 
     class Check(Protocol[CheckedT_co]):
         """The check for a value."""
@@ -235,6 +236,16 @@ def read_duration(value: object) -> float | None:
     """Parse a protobuf Duration in JSON, such as "1.5s", and return its seconds; None if it is not valid."""
     matched = re.fullmatch(_JSON, value) if isinstance(value, str) else None
     return None if matched is None else float(matched[1] + (matched[2] or ""))
+
+
+def checked(checks: Mapping[str, Check[Any]]) -> Callable[[KindT], KindT]:
+    """Make a frozen dataclass check its fields when it is created; the arguments and errors are those of `hold`."""
+
+    def with_checks(kind: KindT) -> KindT:
+        kind.__post_init__ = lambda self: hold(self, checks)  # type: ignore[attr-defined]
+        return kind
+
+    return with_checks
 
 
 def hold(policy: DataclassInstance, checks: Mapping[str, Check[Any]]) -> None:

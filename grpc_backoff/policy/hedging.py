@@ -33,10 +33,9 @@ HEDGING = (
 )
 """All settings for a hedging policy, in both the file's `[methods]` and policy strings (HG-9)."""
 
-_CHECKS = checks_of(HEDGING)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+@checks.checked(checks_of(HEDGING))
 class HedgingPolicy:
     """How copies of a call are sent before its first answer. Times are in seconds.
 
@@ -51,10 +50,6 @@ class HedgingPolicy:
     """The names of the status codes after which the next copy is sent at once; any other code ends the call."""
     deadline: float | None = None
     """The time limit for the whole call; None for no limit other than the caller's timeout."""
-
-    def __post_init__(self) -> None:
-        """Check the values like those of policy strings and files; OptionError if one is invalid."""
-        checks.hold(self, _CHECKS)
 
 
 CallPolicy = RetryPolicy | HedgingPolicy

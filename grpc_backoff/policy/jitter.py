@@ -42,16 +42,13 @@ class Scaled(Written):
 
 
 @dataclass(frozen=True, slots=True)
+@checks.checked({"fraction": checks.factor})
 class Additive(Written):
-    """Adds up to `fraction` of the value, then caps the result."""
+    """Adds up to `fraction` of the value, then caps the result; the fraction is not negative."""
 
     name: ClassVar[str] = "additive"
     form: ClassVar[str] = "additive(PART)"
     fraction: float
-
-    def __post_init__(self) -> None:
-        """Check that the fraction is not negative; OptionError if it is."""
-        checks.hold(self, {"fraction": checks.factor})
 
     def window(self, value: float, cap: float) -> Window:
         """Return a window that starts at the value, in seconds; the cap may truncate it or reduce it to a point."""

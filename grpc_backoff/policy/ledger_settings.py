@@ -79,10 +79,9 @@ KEEPING = (
 )
 """All settings for a ledger, for values from the file and from Python (LG-14); their defaults are in `presets`."""
 
-_CHECKS = checks_of(KEEPING)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+@checks.checked(checks_of(KEEPING))
 class LedgerSettings:
     """A ledger's limits and times. Times are in seconds; the file's table `[ledger]` uses the same names.
 
@@ -117,7 +116,3 @@ class LedgerSettings:
     max_rows: int
     max_request_bytes: int
     metadata: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        """Check the values like those of the file; OptionError if one is invalid."""
-        checks.hold(self, _CHECKS)

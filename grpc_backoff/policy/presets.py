@@ -1,22 +1,26 @@
 """The presets, which are named policies. Defaults that all of them share are in the settings of `policy`.
 
 `PRESETS` holds the parts of each preset, so that files, options and policy strings can start from a preset and change
-some of its parts. `CONNECT`, `GRPC` and `RETRY` are complete policies. The former two are defined where no table of
-presets has to be read for them.
+some of its parts: the name of a strategy as `backoff`, the strategy's fields, `max_delay`, `jitter`, and the policy's
+other fields. `CONNECT`, `GRPC` and `RETRY` are complete policies. The former two are defined where no table of presets
+has to be read for them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from types import MappingProxyType
+from typing import Any, TypeVar
 
-from grpc_backoff.policy.connect import CONNECT, DIALLING, GRPC, GRPC_GROWTH
+from grpc_backoff.policy.backoff import BackoffPolicy
+from grpc_backoff.policy.connect import CONNECT, DIALLING, GRPC, GRPC_GROWTH, ConnectPolicy
 from grpc_backoff.policy.jitter import Additive, Equal, Scaled
-from grpc_backoff.policy.parts import build
 from grpc_backoff.policy.pooling import PLAIN
 from grpc_backoff.policy.proportional import NoJitter, Proportional
 from grpc_backoff.policy.retry import RETRYING, RetryPolicy
 from grpc_backoff.policy.setting import defaults_of
+from grpc_backoff.policy.strategy import PARTS_OF_STRATEGIES, STRATEGIES
 
 __all__ = [
     "AT_ONCE",
@@ -129,6 +133,18 @@ LEDGER: Mapping[str, object] = MappingProxyType(
     }
 )
 """The default limits and times for a ledger, by the field names of `LedgerSettings` (LG-14)."""
+
+PolicyT = TypeVar("PolicyT", ConnectPolicy, RetryPolicy)
+
+
+def build(kind: type[PolicyT], parts: Mapping[str, Any]) -> PolicyT:
+    """Build a policy of this class from its parts; every required part must be present."""
+    named = {part.name: parts[part.name] for part in fields(kind) if part.name != "backoff"}
+    strategy = next(strategy for strategy in STRATEGIES if strategy.name == parts["backoff"])
+    made = strategy(*(parts[part] for part in PARTS_OF_STRATEGIES[strategy.name] if part in parts))
+    backoff = BackoffPolicy(strategy=made, cap=parts["max_delay"], jitter=parts["jitter"])
+    return kind(backoff=backoff, **named)
+
 
 NATIVE_JITTER = Proportional(0.2)
 """The jitter that gRPC's own cores apply to retries (gRFC A6); no service config can change it."""
