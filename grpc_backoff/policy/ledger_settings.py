@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from grpc_backoff.base.base_errors import OptionError
+from grpc_backoff.base.record import dataclass
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.checks import Unit
 from grpc_backoff.policy.setting import Setting, checks_of
@@ -62,22 +62,22 @@ def _method_counts(key: str, value: object, _unit: Unit = Unit.SECONDS) -> tuple
 
 
 KEEPING = (
-    Setting("policy", _name),
-    Setting("methods", checks.flag),
-    Setting("lock_timeout", checks.duration),
-    Setting("timeout", checks.duration),
-    Setting("lease", checks.duration),
-    Setting("attempt_timeout", checks.duration),
-    Setting("poll", checks.duration),
-    Setting("keep", checks.duration),
-    Setting("grace", checks.pause),
-    Setting("concurrency", _count),
-    Setting("method_concurrency", _method_counts),
-    Setting("max_rows", _count),
-    Setting("max_request_bytes", _count),
-    Setting("metadata", _metadata),
+    Setting("policy", _name, "durable"),
+    Setting("methods", checks.flag, default=False),
+    Setting("lock_timeout", checks.duration, 5.0),
+    Setting("timeout", checks.duration, 10.0),
+    Setting("lease", checks.duration, 30.0),
+    Setting("attempt_timeout", checks.duration, 30.0),
+    Setting("poll", checks.duration, 1.0),
+    Setting("keep", checks.duration, 7 * 86_400.0),
+    Setting("grace", checks.pause, 10.0),
+    Setting("concurrency", _count, 16),
+    Setting("method_concurrency", _method_counts, ()),
+    Setting("max_rows", _count, 1_000_000),
+    Setting("max_request_bytes", _count, 1024 * 1024),
+    Setting("metadata", _metadata, ()),
 )
-"""All settings for a ledger, for values from the file and from Python (LG-14); their defaults are in `presets`."""
+"""All settings for a ledger, for values from the file and from Python (LG-14)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.connect import CONNECT, DIALLING, GRPC, GRPC_GROWTH, ConnectPolicy
 from grpc_backoff.policy.jitter import Additive, Equal, Scaled
+from grpc_backoff.policy.ledger_settings import KEEPING
 from grpc_backoff.policy.pooling import PLAIN
 from grpc_backoff.policy.proportional import NoJitter, Proportional
 from grpc_backoff.policy.retry import RETRYING, RetryPolicy
@@ -40,7 +41,8 @@ _ASKED_FOR = {"multiplier": 2.0, "max_delay": 30.0, "jitter": NoJitter(), "max_a
 retries unless requested (RT-1)."""
 
 _DOUBLING = {"backoff": "exponential", "multiplier": 2.0, "jitter": Scaled(0.5, 1.5)}
-"""What the presets `standard`, `aggressive`, `conservative` and `background` share."""
+"""What the presets `standard`, `aggressive`, `conservative` and `background` share, and, but for the jitter,
+`contention` and `durable`."""
 
 _OUTLIVED = frozenset(
     {"CANCELLED", "UNKNOWN", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"}
@@ -57,9 +59,8 @@ _TABLE: Mapping[str, Mapping[str, object]] = {
         "jitter": GRPC.jitter,
     },
     "contention": {
-        "backoff": "exponential",
+        **_DOUBLING,
         "delay": 0.010,
-        "multiplier": 2.0,
         "max_exponent": 6,
         "max_delay": 1.0,
         "jitter": Additive(0.5),
@@ -81,9 +82,8 @@ _TABLE: Mapping[str, Mapping[str, object]] = {
     "conservative": {**_DOUBLING, "delay": 2.0, "max_delay": 30.0, "max_attempts": 5},
     "background": {**_DOUBLING, "delay": 2.0, "max_delay": 60.0, "max_attempts": 7},
     "durable": {
-        "backoff": "exponential",
+        **_DOUBLING,
         "delay": 2.0,
-        "multiplier": 2.0,
         "max_delay": 600.0,
         "jitter": Equal(),
         "deadline": 259_200.0,  # three days
@@ -114,24 +114,7 @@ KIND_PRESETS = frozenset({"fixed", "linear", "exponential"})
 AT_ONCE: Mapping[str, object] = MappingProxyType({"backoff": "fixed", "delay": 0.0, "jitter": NoJitter()})
 """The parts of a backoff without waits: each retry follows at once."""
 
-LEDGER: Mapping[str, object] = MappingProxyType(
-    {
-        "policy": "durable",
-        "methods": False,
-        "lock_timeout": 5.0,
-        "timeout": 10.0,
-        "lease": 30.0,
-        "attempt_timeout": 30.0,
-        "poll": 1.0,
-        "keep": 7 * 86_400.0,
-        "grace": 10.0,
-        "concurrency": 16,
-        "method_concurrency": (),
-        "max_rows": 1_000_000,
-        "max_request_bytes": 1024 * 1024,
-        "metadata": (),
-    }
-)
+LEDGER: Mapping[str, object] = MappingProxyType(defaults_of(KEEPING))
 """The default limits and times for a ledger, by the field names of `LedgerSettings` (LG-14)."""
 
 PolicyT = TypeVar("PolicyT", ConnectPolicy, RetryPolicy)
