@@ -147,18 +147,16 @@ def find_config(config: object, option: str, options: Mapping[str, object]) -> C
     path, named = (config, "config") if config is not None else (options.get(option), option)
     if path is None and option not in options:
         path = os.environ.get(ENVIRONMENT_VARIABLE)
-        return _file_of_the_environment(path) if path else None
+        if not path:
+            return None
+        try:
+            return read_config(path)
+        except ConfigError as error:  # the program itself does not name this file
+            problem = f"{error.problem} (the environment variable {ENVIRONMENT_VARIABLE} names this file)"
+            raise ConfigError(error.path, problem, error.key) from error.__cause__
     if not path or not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
         raise OptionError(named, path, "the path of a file")
     return read_config(path)
-
-
-def _file_of_the_environment(path: str) -> Config:
-    try:
-        return read_config(path)
-    except ConfigError as error:  # the program itself does not name this file
-        problem = f"{error.problem} (the environment variable {ENVIRONMENT_VARIABLE} names this file)"
-        raise ConfigError(error.path, problem, error.key) from error.__cause__
 
 
 def read_config(path: str | os.PathLike[str]) -> Config:

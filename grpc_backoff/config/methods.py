@@ -44,11 +44,16 @@ def read_call_policies(
     """
     if budget is not None and not isinstance(budget, RetryBudget):
         raise OptionError("retry_budget", budget, "a RetryBudget")
+    by_method = retry if isinstance(retry, Mapping) else {} if retry is None else {names.ALL: retry}
+    names.check_methods("retry", by_method)
     calls = setup.call_policies
     config = calls.config
     filed = config.retry_budget if config else None
     calls = calls._replace(
-        argument=_read_argument(retry, config),
+        argument={
+            entry: read_policy("retry" if policy is retry else f'retry."{entry}"', policy, config)
+            for entry, policy in by_method.items()
+        },
         filed={method: resolved.policy for method, resolved in config.methods.items()} if config else {},
         budget=budget or calls.service_config.budget or (filed.policy if filed else None),
     )
@@ -90,12 +95,3 @@ def read_policy(key: str, value: object, config: Config | None) -> CallPolicy:
     if isinstance(value, str) and re.search(_HEDGES, value):
         return resolve_hedging(read_string(value, None, key)).policy
     return read_retry(key, value, config)
-
-
-def _read_argument(retry: object, config: Config | None) -> dict[str, CallPolicy]:
-    by_method = retry if isinstance(retry, Mapping) else {} if retry is None else {names.ALL: retry}
-    names.check_methods("retry", by_method)
-    return {
-        entry: read_policy("retry" if policy is retry else f'retry."{entry}"', policy, config)
-        for entry, policy in by_method.items()
-    }

@@ -39,9 +39,8 @@ _BY_OPTION = {setting.option: setting for setting in CONNECTING if setting.optio
 OPTION_KEYS = (*_BY_OPTION, CONFIG, FIXED_BACKOFF_MS)
 """The keys of all options that this library interprets."""
 
-_OWN_KEYS = tuple(key for key in OPTION_KEYS if key.startswith(PREFIX))
 _WORDS = {setting.name: option for option, setting in _BY_OPTION.items()} | {
-    key.removeprefix(PREFIX): key for key in _OWN_KEYS
+    key.removeprefix(PREFIX): key for key in OPTION_KEYS if key.startswith(PREFIX)
 }
 _MAX_INT32 = 2**31 - 1
 _REPLAY_LIMIT = "grpc.per_rpc_retry_buffer_size"
@@ -109,7 +108,9 @@ def _sort(options: Iterable[tuple[str | bytes, object]]) -> tuple[dict[str, obje
     remarks: dict[str, None] = {}
     core = []
     for index, entry in enumerate(options):
-        key, value = _pair(index, entry)
+        if not isinstance(entry, tuple | list) or len(entry) != 2 or not isinstance(entry[0], str | bytes):  # noqa: PLR2004
+            raise OptionError(f"options[{index}]", entry, "a pair of a key and a value")
+        key, value = key_text(entry[0]), entry[1]
         if key in OPTION_KEYS:
             ours.append((key, value))
             continue
@@ -131,14 +132,6 @@ def _meant(key: str) -> tuple[str | None, str | None]:
     if name and near_miss(prefix, {PREFIX.rstrip("."): PREFIX}, _NEAR_PREFIX):
         return name, None
     return None, near_miss(key, _CARRIED_OUT_HERE, _NEAR_KEY)
-
-
-def _pair(index: int, entry: object) -> tuple[str, object]:
-    if isinstance(entry, tuple | list) and len(entry) == 2:  # noqa: PLR2004 - a pair
-        key, value = entry
-        if isinstance(key, str | bytes):
-            return key_text(key), value
-    raise OptionError(f"options[{index}]", entry, "a pair of a key and a value")
 
 
 def _source(options: dict[str, object]) -> Source:

@@ -210,7 +210,7 @@ def resolve_hedging(source: Source) -> ResolvedPolicy[HedgingPolicy]:
         OptionError: the number of copies is missing; it has no default.
     """
     if "max_attempts" not in source:
-        raise lacks(delay := source["hedging_delay"], repr(delay.key), "max_attempts")
+        raise lacks(source["hedging_delay"], "max_attempts")
     policy = HedgingPolicy(**{part: value.value for part, value in source.items()})
     defaults = source_of("default", {part.name: getattr(policy, part.name) for part in fields(policy)})
     return ResolvedPolicy(policy, {**defaults, **source})
@@ -231,8 +231,7 @@ def resolve_budget(source: Source) -> ResolvedPolicy[RetryBudget] | None:
         return None
     for setting in BUDGETING:
         if setting.name not in source:
-            other = next(iter(source.values()))
-            raise lacks(other, repr(other.key), setting.name)
+            raise lacks(next(iter(source.values())), setting.name)
     return resolve_plain(RetryBudget, source)
 
 

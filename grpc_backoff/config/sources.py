@@ -131,9 +131,9 @@ def misplaced(part: str, value: SourceValue, kind: str) -> OptionError:
     return OptionError(value.key, value.written, f"no {part} with {kind} backoff", problem=problem)
 
 
-def lacks(value: SourceValue, subject: str, needed: str) -> OptionError:
-    """Return the error for a value without another setting; `subject` shows the value."""
-    problem = f"{subject} requires {needed!r} as well"
+def lacks(value: SourceValue, needed: str, subject: str = "") -> OptionError:
+    """Return the error for a value without another setting; `subject` shows the value, if its key does not."""
+    problem = f"{subject or repr(value.key)} requires {needed!r} as well"
     return OptionError(value.key, value.written, f"{needed} to be set as well", problem=problem)
 
 
@@ -142,7 +142,7 @@ def _settle_strategy(sources: Sequence[Source], values: dict[str, SourceValue]) 
     needed = PARTS_OF_STRATEGIES[kind][0]
     if needed not in values:
         asked = values["backoff"] if values["backoff"].key else values["preset"]
-        raise lacks(asked, f"{asked.key}={shown(asked.written)}", needed)
+        raise lacks(asked, needed, f"{asked.key}={shown(asked.written)}")
     for part in PARTS_OF_ANY_STRATEGY - set(PARTS_OF_STRATEGIES[kind]):
         if part in values and _outranks(sources, part, "backoff"):
             raise misplaced(part, values[part], kind)
