@@ -28,8 +28,8 @@ from grpc_backoff.policy.budget import BUDGETING, RetryBudget
 from grpc_backoff.policy.checks import Unit
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.hedging import CallPolicy, HedgingPolicy
-from grpc_backoff.policy.ledger_settings import KEEPING, LedgerSettings
-from grpc_backoff.policy.presets import LEDGER, PRESETS
+from grpc_backoff.policy.ledger_settings import KEEPING, LEDGER, LedgerSettings
+from grpc_backoff.policy.presets import PRESETS
 from grpc_backoff.policy.retry import RETRYING, RetryPolicy
 from grpc_backoff.policy.setting import ENVIRONMENT_VARIABLE, Setting
 

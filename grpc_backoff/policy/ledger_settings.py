@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.base.record import dataclass
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.checks import Unit
-from grpc_backoff.policy.setting import Setting, checks_of
+from grpc_backoff.policy.setting import Setting, checks_of, defaults_of
 
 _KEY = r"(?a)[0-9a-z_.-]+"
 _SECRET = frozenset({"authorization", "proxy-authorization", "cookie", "x-api-key", "x-goog-api-key"})
@@ -78,6 +80,9 @@ KEEPING = (
     Setting("metadata", _metadata, ()),
 )
 """All settings for a ledger, for values from the file and from Python (LG-14)."""
+
+LEDGER: Mapping[str, object] = MappingProxyType(defaults_of(KEEPING))
+"""The default limits and times for a ledger, by the field names of `LedgerSettings` (LG-14)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

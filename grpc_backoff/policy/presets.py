@@ -11,17 +11,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.connect import CONNECT, DIALLING, GRPC, GRPC_GROWTH, ConnectPolicy
 from grpc_backoff.policy.jitter import Additive, Equal, Scaled
-from grpc_backoff.policy.ledger_settings import KEEPING
 from grpc_backoff.policy.pooling import PLAIN
 from grpc_backoff.policy.proportional import NoJitter, Proportional
 from grpc_backoff.policy.retry import RETRYING, RetryPolicy
 from grpc_backoff.policy.setting import defaults_of
 from grpc_backoff.policy.strategy import PARTS_OF_STRATEGIES, STRATEGIES
+
+if TYPE_CHECKING:
+    from grpc_backoff.policy.ledger_settings import LEDGER
+else:
+
+    def __getattr__(name: str) -> object:
+        """Import `LEDGER` when it is asked for, because most programs have no ledger."""
+        if name != "LEDGER":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from grpc_backoff.policy.ledger_settings import LEDGER  # noqa: PLC0415
+
+        return LEDGER
+
 
 __all__ = [
     "AT_ONCE",
@@ -113,9 +125,6 @@ KIND_PRESETS = frozenset({"fixed", "linear", "exponential"})
 
 AT_ONCE: Mapping[str, object] = MappingProxyType({"backoff": "fixed", "delay": 0.0, "jitter": NoJitter()})
 """The parts of a backoff without waits: each retry follows at once."""
-
-LEDGER: Mapping[str, object] = MappingProxyType(defaults_of(KEEPING))
-"""The default limits and times for a ledger, by the field names of `LedgerSettings` (LG-14)."""
 
 PolicyT = TypeVar("PolicyT", ConnectPolicy, RetryPolicy)
 
