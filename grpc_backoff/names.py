@@ -15,9 +15,8 @@ if TYPE_CHECKING:
     from grpc_backoff.base.base_errors import ConfigError, ConnectError, GrpcBackoffError, OptionError, PolicyWarning
     from grpc_backoff.base.status import NotHedged, Reason, WaitSource
     from grpc_backoff.config.credentials import tls_files
-    from grpc_backoff.config.failed_call import FailedCall
     from grpc_backoff.config.file import Config, read_config
-    from grpc_backoff.config.hooks import RetryHooks
+    from grpc_backoff.config.hooks import FailedCall, RetryHooks
     from grpc_backoff.config.policy_string import parse_policy
     from grpc_backoff.decide.calls.events import (
         CallEvent,
@@ -137,9 +136,8 @@ _MODULES = {
     "base.base_errors": ("ConfigError", "ConnectError", "GrpcBackoffError", "OptionError", "PolicyWarning"),
     "base.status": ("NotHedged", "Reason", "WaitSource"),
     "config.credentials": ("tls_files",),
-    "config.failed_call": ("FailedCall",),
     "config.file": ("Config", "read_config"),
-    "config.hooks": ("RetryHooks",),
+    "config.hooks": ("FailedCall", "RetryHooks"),
     "config.policy_string": ("parse_policy",),
     "decide.calls.events": (
         "CallEvent",

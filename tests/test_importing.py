@@ -12,9 +12,9 @@ print(*(set(sys.modules) - before))
 """
 LATE = {
     *("json", "urllib.parse", "ipaddress", "tomllib", "difflib", "email.utils", "h2", "random"),
-    *(f"grpc_backoff.config.{part}" for part in ("credentials", "failed_call", "file", "methods", "options")),
+    *(f"grpc_backoff.config.{part}" for part in ("credentials", "file", "methods", "options")),
     *(f"grpc_backoff.config.{part}" for part in ("hooks", "policy_string", "service_config", "settings", "sources")),
-    *(f"grpc_backoff.policy.{part}" for part in ("budget", "hedging", "jitter", "ledger_settings", "parts")),
+    *(f"grpc_backoff.policy.{part}" for part in ("budget", "hedging", "jitter", "ledger_settings")),
     *(f"grpc_backoff.policy.{part}" for part in ("presets", "retry", "strategy")),
     *(f"grpc_backoff.decide.calls.{part}" for part in ("account", "events", "hedging_machine", "subscription_machine")),
     *(

@@ -179,4 +179,4 @@ def connect_policy(text: str) -> ConnectPolicy:
 
 
 def _connecting(name: str, policies: Mapping[str, Source]) -> ConnectPolicy:
-    return resolve_connect([begin_with(name)], policies).policy
+    return resolve_connect([begin_with(name)], policies)[0].policy

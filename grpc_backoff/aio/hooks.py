@@ -14,9 +14,8 @@ from grpc_backoff.connection.clock import Clock
 from grpc_backoff.decide.calls.call_machine import Hook, Metadata
 
 if TYPE_CHECKING:
-    from grpc_backoff.config.failed_call import FailedCall
+    from grpc_backoff.config.hooks import FailedCall, RetryHooks
     from grpc_backoff.config.hooks import Hook as HookFunction
-    from grpc_backoff.config.hooks import RetryHooks
 
 _LOG = logging.getLogger(__name__)
 _REFRESHING: ContextVar[asyncio.Task[object] | None] = ContextVar("grpc_backoff_refreshing", default=None)

@@ -9,7 +9,7 @@ from contextvars import Context
 from typing import TYPE_CHECKING, TypeAlias
 
 from grpc_backoff.aio.loops import raise_soon
-from grpc_backoff.config.arguments import Listener
+from grpc_backoff.config.channel_settings import Listener
 from grpc_backoff.decide.connections.events import ConnectionEvent
 from grpc_backoff.telemetry.log import listens, log_event
 

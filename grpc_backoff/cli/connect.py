@@ -20,7 +20,7 @@ from grpc_backoff.cli.attempts import AttemptLog, ChannelReport
 from grpc_backoff.cli.interrupt import interruptible
 from grpc_backoff.cli.refusal import Refusal, refusing
 from grpc_backoff.cli.view import View, open_view, printable
-from grpc_backoff.config.arguments import Listener
+from grpc_backoff.config.channel_settings import Listener
 from grpc_backoff.config.target import DEFAULT_PORT, names_no_port, refuse_nowhere
 from grpc_backoff.decide.connections.events import AttemptFailed, Connected, ConnectionEvent, ConnectionStatus, Failure
 

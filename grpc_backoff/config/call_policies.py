@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from grpc_backoff.base.record import NamedTuple, record
 from grpc_backoff.config import names
-from grpc_backoff.config.core_options import Pairs
 from grpc_backoff.config.remarks import warn_of
 
 if TYPE_CHECKING:
@@ -82,7 +81,6 @@ class CallPolicies(NamedTuple):
         filed: the policies from the file, in the same way.
         config: the configuration file, whose policies a call may name; None if there is none.
         budget: the retry budget for the channel's target (RT-9); None for no limit.
-        core_options: the channel options that are passed on to grpcio's core.
         replay_limit: how many bytes of a stream's requests are buffered for replay (RT-8).
     """
 
@@ -91,7 +89,6 @@ class CallPolicies(NamedTuple):
     filed: Mapping[str, CallPolicy] = _NONE
     config: Config | None = None
     budget: RetryBudget | None = None
-    core_options: Pairs = ()
     replay_limit: int = REPLAY_LIMIT
 
     def of(self, method: str) -> CallPolicy | None:

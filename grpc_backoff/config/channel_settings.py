@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from grpc_backoff.base.base_errors import OptionError
+from grpc_backoff.base.base_errors import OptionError, shown
 from grpc_backoff.base.record import NamedTuple, record
-from grpc_backoff.config.arguments import Listener, check_kind, read_listeners
 from grpc_backoff.config.call_policies import CallPolicies
 from grpc_backoff.config.core_options import Pairs, idle_options, key_text
 from grpc_backoff.config.remarks import warn_of
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from grpc_backoff.policy.hedging import Repeats
 
 Options = Sequence[tuple[str, object]]
+Listener = Callable[[Any], object]
+"""A function that takes one event. Its return value is ignored, and its exceptions are logged."""
 TypedPairs = tuple[tuple[str | bytes, type, str | bytes | int], ...]
 """Options with the types of their values, because 1, 1.0 and True compare equal but may be read differently."""
 
@@ -83,7 +85,7 @@ class ChannelSetup(NamedTuple):
         pool: how many connections it has.
         values: the values of both policies, by part; None if the channel has no settings of its own.
         call_policies: the retry policies for calls, by method.
-        core_options: the options that are passed on to grpcio.
+        core_options: the options that are passed on to grpcio, without the retries that this library carries out.
         derived: a cache of values that depend only on the target and the options. Channels whose settings were read
             from the cache share it.
         remarks: a warning for each of grpc's options that looks like a misspelt option of this library.
@@ -159,7 +161,7 @@ def typed_pairs(options: Iterable[object]) -> TypedPairs | None:
 def _plain(target: str) -> ChannelSetup:
     """Return the settings of a channel with nothing but a target, which are those that `_read` would return."""
     target, core = read_target(target), idle_options(CONNECT)
-    return ChannelSetup(target, CONNECT, PLAIN, None, CallPolicies(core_options=core), core, {}, ())
+    return ChannelSetup(target, CONNECT, PLAIN, None, CallPolicies(), core, {}, ())
 
 
 @lru_cache(_MOST_READ)
@@ -178,27 +180,17 @@ def _read(target: str, options: Iterable[tuple[str | bytes, object]] | None, set
     for name in settings:
         if name not in ChannelSettings.__annotations__:
             raise TypeError(f"unknown argument {name!r}: expected one of {', '.join(ChannelSettings.__annotations__)}")
-    target = read_target(target)
-    read = read_options(options or (), settings.get("policy"), target=target, config=settings.get("config"))
-    calls = read_call_policies(settings.get("retry"), settings.get("retry_budget"), read)
-    (round_robin, health), remarks = read_balancing(calls.core_options), read.remarks
+    setup = read_options(
+        options or (), settings.get("policy"), target=read_target(target), config=settings.get("config")
+    )
+    setup = read_call_policies(settings.get("retry"), settings.get("retry_budget"), setup)
+    round_robin, health = read_balancing(setup.core_options)
     if health is not None:
         from importlib.util import find_spec  # noqa: PLC0415 - few channels watch health
 
         if find_spec("grpc_health") is None:  # the core's own round_robin watches it, as before
-            round_robin, health, remarks = False, None, (*remarks, _NO_HEALTH)
-    return ChannelSetup(
-        target=target,
-        policy=read.policy,
-        pool=read.pool._replace(round_robin=round_robin, health_service=health)
-        if round_robin or health is not None
-        else read.pool,
-        values=read.values,
-        call_policies=calls,
-        core_options=calls.core_options,
-        derived={},
-        remarks=remarks,
-    )
+            return setup._replace(remarks=(*setup.remarks, _NO_HEALTH))
+    return setup._replace(pool=setup.pool._replace(round_robin=round_robin, health_service=health))
 
 
 def _with_objects(setup: ChannelSetup, settings: ChannelSettings) -> ChannelSetup:
@@ -224,3 +216,38 @@ def policy_values(target: str, values: Source | None) -> Mapping[str, Effective]
     if values is None:
         values = _read(target, (), {}).values or {}
     return MappingProxyType({value.part: value for value in effective_of(values)})
+
+
+def read_listeners(value: object) -> tuple[Listener, ...]:
+    """Return a channel's listeners as a tuple; OptionError if one of them is not a function."""
+    try:
+        listeners: tuple[Listener, ...] = tuple(value)  # type: ignore[arg-type]
+    except TypeError as error:
+        raise OptionError("listeners", value, "a list of functions") from error
+    for index, listener in enumerate(listeners):
+        check_listener(f"listeners[{index}]", listener)
+    return listeners
+
+
+def check_listener(key: str, listener: object) -> None:
+    """Raise OptionError unless the listener is callable and not a coroutine function.
+
+    It may hear of a call that fails, and then nothing may be imported (CH-12).
+    """
+    from grpc_backoff.decide.calls import events  # noqa: F401, PLC0415 - most channels have no listener
+
+    if not callable(listener) or inspect.iscoroutinefunction(listener):  # it would never be awaited
+        raise OptionError(key, listener, "a function that takes one event, and not a coroutine function")
+
+
+def remove_listener(listeners: list[Listener], listener: object) -> None:
+    """Remove a listener; ValueError if it is not among them."""
+    if listener not in listeners:
+        raise ValueError(f"this listener is not registered: {shown(listener)}")
+    listeners.remove(listener)
+
+
+def check_kind(key: str, value: object, allowed: str, *methods: str) -> None:
+    """Raise OptionError if the value lacks one of these methods, or is a class."""
+    if isinstance(value, type) or not all(callable(getattr(value, method, None)) for method in methods):
+        raise OptionError(key, value, allowed)

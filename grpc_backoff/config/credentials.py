@@ -158,18 +158,17 @@ def load_files(files: TLSFiles) -> Loaded:
 
 
 def _contents(files: TLSFiles) -> tuple[bytes | None, ...]:
-    contents = []
+    contents: list[bytes | None] = []
     for path in (files.ca, files.certificate, files.key):
         try:
-            contents.append(None if path is None else _content(path))
+            if path is None:
+                contents.append(None)
+                continue
+            with open(path, "rb") as file:  # noqa: PTH123 - pathlib is slow to import
+                contents.append(file.read())
         except OSError as error:
             raise UnusableFilesError(f"{path!r} cannot be read: {error.strerror}") from error
     return tuple(contents)
-
-
-def _content(path: str) -> bytes:
-    with open(path, "rb") as file:  # noqa: PTH123 - pathlib is slow to import
-        return file.read()
 
 
 def _check(problem: str, load: Callable[[], object]) -> None:

@@ -1,41 +1,7 @@
 """Reads the TOML file that configures connections, calls and ledgers (BP-3), and checks it as a whole (BP-4).
 
-Every key is optional. A time is a number of seconds, or a string such as "500ms". An example::
-
-    [connection]                # how channels connect
-    preset = "grpc"
-    initial_backoff = 1.0
-    max_backoff = 120.0
-    multiplier = 1.6
-    jitter = 0.2
-    min_connect_timeout = 20.0
-    idle_timeout = 1800.0       # inf means never
-    max_connections = 1         # for each endpoint
-    quiet_after = 0             # off
-
-    [targets."*.example:443"]   # the same settings, for targets that match this pattern and none before it
-    max_backoff = "30s"
-
-    [policies.careful]          # a named policy; others start from it with `preset = "careful"`
-    preset = "standard"
-    max_delay = "10s"
-
-    [policies.exponential]      # changes a preset, and so the defaults of all policies with exponential backoff
-    max_delay = "60s"
-
-    [methods."shop.Orders"]     # retries for a service; "shop.Orders/Place" is for one method, "*" for all
-    preset = "careful"
-    retry = 2
-
-    [retry_budget]              # limits retries to a target while most calls to it fail: gRPC's retryThrottling
-    max_tokens = 10
-    token_ratio = 0.1
-
-    [ledger]                    # operations that outlive the process
-    policy = "careful"
-    lease = "30s"
-
-The tables of settings in `grpc_backoff.policy` define which keys and values are allowed.
+Every key is optional. A time is a number of seconds, or a string such as "500ms". The tables of settings in
+`grpc_backoff.policy` define which keys and values are allowed; `docs/policies.md` has an example.
 """
 
 from __future__ import annotations
@@ -55,26 +21,19 @@ from grpc_backoff.config.settings import (
     resolve_call,
     resolve_connect,
     resolve_plain,
-    resolve_pool,
     resolve_retry,
 )
 from grpc_backoff.config.sources import ResolvedPolicy, Source, merged, source_of
 from grpc_backoff.policy.budget import BUDGETING, RetryBudget
 from grpc_backoff.policy.checks import Unit
 from grpc_backoff.policy.connect import ConnectPolicy
-from grpc_backoff.policy.hedging import HedgingPolicy
-from grpc_backoff.policy.ledger_settings import KEEPING, LedgerSettings
-from grpc_backoff.policy.presets import LEDGER, PRESETS
+from grpc_backoff.policy.hedging import CallPolicy, HedgingPolicy
+from grpc_backoff.policy.ledger_settings import KEEPING, LEDGER, LedgerSettings
+from grpc_backoff.policy.presets import PRESETS
 from grpc_backoff.policy.retry import RETRYING, RetryPolicy
 from grpc_backoff.policy.setting import ENVIRONMENT_VARIABLE, Setting
 
-Section = (
-    ResolvedPolicy[ConnectPolicy]
-    | ResolvedPolicy[RetryPolicy]
-    | ResolvedPolicy[HedgingPolicy]
-    | ResolvedPolicy[RetryBudget]
-    | ResolvedPolicy[LedgerSettings]
-)
+Section = ResolvedPolicy[ConnectPolicy | RetryPolicy | HedgingPolicy | RetryBudget | LedgerSettings]
 """The result of reading one table of the file."""
 
 TABLES = ("connection", "targets", "policies", "methods", "retry_budget", "ledger")
@@ -102,7 +61,7 @@ class Config:
     connection: Source
     targets: Mapping[str, Source]
     policies: Mapping[str, Source]
-    methods: Mapping[str, ResolvedPolicy[RetryPolicy] | ResolvedPolicy[HedgingPolicy]]
+    methods: Mapping[str, ResolvedPolicy[CallPolicy]]
     retry_budget: ResolvedPolicy[RetryBudget] | None
     ledger: Source
 
@@ -116,13 +75,9 @@ class Config:
 
         The effective values include those of the pool policy.
         """
-        return self._connection(self.connecting(target))
+        return resolve_connect(self.connecting(target), self.policies)[0]
 
-    def _connection(self, sources: list[Source]) -> ResolvedPolicy[ConnectPolicy]:
-        resolved, pool = resolve_connect(sources, self.policies), resolve_pool(sources, self.policies)
-        return resolved._replace(values={**resolved.values, **pool.values})
-
-    def retry_policy(self, method: str) -> ResolvedPolicy[RetryPolicy] | ResolvedPolicy[HedgingPolicy] | None:
+    def retry_policy(self, method: str) -> ResolvedPolicy[CallPolicy] | None:
         """Return the policy for a method, given as `package.Service/Method`; None if the file has none for it.
 
         Only the most specific table applies: the method's, else its service's, else the one for all methods.
@@ -152,9 +107,9 @@ class Config:
 
     def sections(self) -> Iterator[tuple[str, Section]]:
         """Yield every policy that the file describes, with the path of its table."""
-        yield "connection", self._connection([self.connection])
+        yield "connection", resolve_connect([self.connection], self.policies)[0]
         for pattern, source in self.targets.items():
-            yield f"targets.{_key(pattern)}", self._connection([source, self.connection])
+            yield f"targets.{_key(pattern)}", resolve_connect([source, self.connection], self.policies)[0]
         for name, source in self.policies.items():
             changed = begin_with(name) if name in PRESETS else source
             yield f"policies.{_key(name)}", resolve_retry([changed], self.policies)
@@ -192,18 +147,16 @@ def find_config(config: object, option: str, options: Mapping[str, object]) -> C
     path, named = (config, "config") if config is not None else (options.get(option), option)
     if path is None and option not in options:
         path = os.environ.get(ENVIRONMENT_VARIABLE)
-        return _file_of_the_environment(path) if path else None
+        if not path:
+            return None
+        try:
+            return read_config(path)
+        except ConfigError as error:  # the program itself does not name this file
+            problem = f"{error.problem} (the environment variable {ENVIRONMENT_VARIABLE} names this file)"
+            raise ConfigError(error.path, problem, error.key) from error.__cause__
     if not path or not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
         raise OptionError(named, path, "the path of a file")
     return read_config(path)
-
-
-def _file_of_the_environment(path: str) -> Config:
-    try:
-        return read_config(path)
-    except ConfigError as error:  # the program itself does not name this file
-        problem = f"{error.problem} (the environment variable {ENVIRONMENT_VARIABLE} names this file)"
-        raise ConfigError(error.path, problem, error.key) from error.__cause__
 
 
 def read_config(path: str | os.PathLike[str]) -> Config:
@@ -268,9 +221,7 @@ def _read(name: str, document: Mapping[str, object]) -> Config:
     )
 
 
-def _method(
-    method: str, source: Source, policies: Mapping[str, Source]
-) -> ResolvedPolicy[RetryPolicy] | ResolvedPolicy[HedgingPolicy]:
+def _method(method: str, source: Source, policies: Mapping[str, Source]) -> ResolvedPolicy[CallPolicy]:
     resolved = resolve_call(source, policies)
     if not isinstance(resolved.policy, RetryPolicy):
         return resolved

@@ -1,22 +1,56 @@
-"""Hooks: the functions with which a program renews credentials and handles failed calls (RT-4 to RT-6)."""
+"""Hooks: the functions with which a program renews credentials and handles failed calls (RT-4 to RT-6).
+
+Imported when a method, a call or a channel has a policy or a hook (CH-12).
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import field, fields
+from typing import TYPE_CHECKING, Any
 
 from grpc_backoff.base.base_errors import OptionError, kind_of
 from grpc_backoff.base.record import dataclass
+from grpc_backoff.base.status import Reason
 
 if TYPE_CHECKING:
-    from grpc_backoff.config.failed_call import FailedCall
+    import grpc
 
 _KEY = r"(?a)[0-9a-z_.-]+"
 
 
-Hook: TypeAlias = "Callable[[FailedCall], object]"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedCall:
+    """A failed attempt, as passed to a hook.
+
+    Attributes:
+        target: the channel's target as given.
+        method: the method's path, `/package.Service/Method`.
+        attempt: the number of the attempt, from 1.
+        code: the status code.
+        details: the status details, from the server or from grpc.
+        trailing_metadata: the server's trailing metadata, as pairs; not shown by `repr`.
+        took: the seconds since the call began.
+        reason: why there is no further attempt; None except for `on_exhausted`.
+        call_id: the call's identifier, as in its events and log lines.
+        request: the request in its serialized form, so that a hook can store it; None for a stream of requests. Not
+            shown by `repr`.
+    """
+
+    target: str
+    method: str
+    attempt: int
+    code: grpc.StatusCode
+    details: str
+    trailing_metadata: tuple[tuple[str, str | bytes], ...] = field(repr=False)
+    took: float
+    reason: Reason | None = None
+    call_id: str = ""
+    request: bytes | None = field(default=None, repr=False)
+
+
+Hook = Callable[[FailedCall], object]
 """A function or a coroutine function. Its exceptions are logged and do not change the call's error."""
 
 

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 
 from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.config import names
-from grpc_backoff.config.call_policies import CallPolicies
-from grpc_backoff.config.options import Options
 from grpc_backoff.config.policy_string import read_string
 from grpc_backoff.config.remarks import unspread, warn_of
 from grpc_backoff.config.settings import begin_with, resolve_hedging, resolve_retry
@@ -24,6 +22,7 @@ from grpc_backoff.policy.hedging import CallPolicy, HedgingPolicy, Repeats
 from grpc_backoff.policy.retry import RETRYING, RetryPolicy
 
 if TYPE_CHECKING:
+    from grpc_backoff.config.channel_settings import ChannelSetup
     from grpc_backoff.config.file import Config
 
 _HEDGES = r"(?:^|,)\s*hedge\s*:"
@@ -33,11 +32,9 @@ ENDLESS: Source = {part: SourceValue(None, "", None, "subscription") for part in
 
 
 def read_call_policies(
-    retry: Repeats | Mapping[str, Repeats] | None,
-    budget: RetryBudget | None,
-    options: Options,
-) -> CallPolicies:
-    """Return the retry policies described by a channel's arguments, options and file.
+    retry: Repeats | Mapping[str, Repeats] | None, budget: RetryBudget | None, setup: ChannelSetup
+) -> ChannelSetup:
+    """Return a channel's settings with the retry policies that its arguments and its file describe.
 
     Raises:
         OptionError: a policy is unknown or has an invalid value, or a key does not name a method.
@@ -47,20 +44,22 @@ def read_call_policies(
     """
     if budget is not None and not isinstance(budget, RetryBudget):
         raise OptionError("retry_budget", budget, "a RetryBudget")
-    config = options.config
+    by_method = retry if isinstance(retry, Mapping) else {} if retry is None else {names.ALL: retry}
+    names.check_methods("retry", by_method)
+    calls = setup.call_policies
+    config = calls.config
     filed = config.retry_budget if config else None
-    policies = CallPolicies(
-        argument=_read_argument(retry, config),
-        service_config=options.service_config,
+    calls = calls._replace(
+        argument={
+            entry: read_policy("retry" if policy is retry else f'retry."{entry}"', policy, config)
+            for entry, policy in by_method.items()
+        },
         filed={method: resolved.policy for method, resolved in config.methods.items()} if config else {},
-        config=config,
-        budget=budget or options.service_config.budget or (filed.policy if filed else None),
-        core_options=options.core_options,
-        replay_limit=options.replay_limit,
+        budget=budget or calls.service_config.budget or (filed.policy if filed else None),
     )
-    if policies.stand_in():  # at the front: grpcio uses the first of two options with the same key
-        policies = policies._replace(core_options=((_ENABLE_RETRIES, 0), *options.core_options))
-    return policies
+    if calls.stand_in():  # at the front: grpcio uses the first of two options with the same key
+        setup = setup._replace(core_options=((_ENABLE_RETRIES, 0), *setup.core_options))
+    return setup._replace(call_policies=calls)
 
 
 def read_retry(key: str, retry: object, config: Config | None, instead: Source = MappingProxyType({})) -> RetryPolicy:
@@ -96,12 +95,3 @@ def read_policy(key: str, value: object, config: Config | None) -> CallPolicy:
     if isinstance(value, str) and re.search(_HEDGES, value):
         return resolve_hedging(read_string(value, None, key)).policy
     return read_retry(key, value, config)
-
-
-def _read_argument(retry: object, config: Config | None) -> dict[str, CallPolicy]:
-    by_method = retry if isinstance(retry, Mapping) else {} if retry is None else {names.ALL: retry}
-    names.check_methods("retry", by_method)
-    return {
-        entry: read_policy("retry" if policy is retry else f'retry."{entry}"', policy, config)
-        for entry, policy in by_method.items()
-    }

@@ -17,15 +17,14 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from grpc_backoff.base.base_errors import OptionError, near_miss, unknown
-from grpc_backoff.base.record import NamedTuple, record
-from grpc_backoff.config.call_policies import REPLAY_LIMIT, ServiceConfig
+from grpc_backoff.config.call_policies import REPLAY_LIMIT, CallPolicies
+from grpc_backoff.config.channel_settings import ChannelSetup
 from grpc_backoff.config.core_options import Pairs, first_values, idle_options, key_text
 from grpc_backoff.config.service_config import read_service_config
-from grpc_backoff.config.settings import CONNECTING, read_source, resolve_connect, resolve_pool
-from grpc_backoff.config.sources import Effective, Source, SourceValue, describe, effective_of
+from grpc_backoff.config.settings import CONNECTING, POOLED, read_source, resolve_connect
+from grpc_backoff.config.sources import Source, SourceValue, describe
 from grpc_backoff.policy.checks import Unit, duration
 from grpc_backoff.policy.connect import ConnectPolicy
-from grpc_backoff.policy.pooling import PoolPolicy
 from grpc_backoff.policy.proportional import NoJitter
 from grpc_backoff.policy.setting import CONFIG, ENVIRONMENT_VARIABLE, PREFIX
 
@@ -40,9 +39,8 @@ _BY_OPTION = {setting.option: setting for setting in CONNECTING if setting.optio
 OPTION_KEYS = (*_BY_OPTION, CONFIG, FIXED_BACKOFF_MS)
 """The keys of all options that this library interprets."""
 
-_OWN_KEYS = tuple(key for key in OPTION_KEYS if key.startswith(PREFIX))
 _WORDS = {setting.name: option for option, setting in _BY_OPTION.items()} | {
-    key.removeprefix(PREFIX): key for key in _OWN_KEYS
+    key.removeprefix(PREFIX): key for key in OPTION_KEYS if key.startswith(PREFIX)
 }
 _MAX_INT32 = 2**31 - 1
 _REPLAY_LIMIT = "grpc.per_rpc_retry_buffer_size"
@@ -54,44 +52,14 @@ _NEAR_KEY = 0.78
 """The same ratio for grpc's keys that this library implements. None of grpcio's other options scores above 0.74."""
 
 
-@record
-class Options(NamedTuple):
-    """The result of reading one channel's options.
-
-    Attributes:
-        policy: the connect policy.
-        pool: the pool policy, without round_robin, which depends on what is passed on to grpcio.
-        values: the values of both policies, by part.
-        core_options: the options that are passed on to grpcio, without the service config's retries.
-        service_config: the service config among them.
-        config: the configuration file; None if there is none.
-        replay_limit: how many bytes of a stream's requests are buffered for replay (RT-8).
-        remarks: a sentence for each of grpc's options that looks like a misspelt option of this library.
-    """
-
-    policy: ConnectPolicy
-    pool: PoolPolicy
-    values: Source
-    core_options: Pairs
-    service_config: ServiceConfig
-    config: Config | None
-    replay_limit: int
-    remarks: tuple[str, ...]
-
-    @property
-    def effective(self) -> tuple[Effective, ...]:
-        """The values of both policies, each with its source."""
-        return effective_of(self.values)
-
-
 def read_options(
     options: Iterable[tuple[str | bytes, object]],
     policy: ConnectPolicy | None = None,
     *,
     target: str = "",
     config: str | os.PathLike[str] | Config | None = None,
-) -> Options:
-    """Read one channel's options.
+) -> ChannelSetup:
+    """Read one channel's options; the settings come without the policies that arguments and the file give to calls.
 
     Options take precedence over the file. The file is `config`, or else the one named by the option
     `grpc_backoff.config`, or else the one named by the environment. An explicit `policy` overrides options and file,
@@ -108,22 +76,22 @@ def read_options(
     file = _file(config, ours)
     sources = [source, *(file.connecting(target) if file else ())]
     named = file.policies if file else {}
-    resolved, pool = resolve_connect(sources, named), resolve_pool(sources, named)
+    (resolved, merged, _), pool = resolve_connect(sources, named)
     if policy is None:
-        policy, connecting = resolved.policy, resolved.values
+        policy = resolved
     elif isinstance(policy, ConnectPolicy):
-        connecting = describe(policy, "argument")
+        merged = {**describe(policy, "argument"), **{part: merged[part] for part in POOLED}}
     else:
         raise OptionError("policy", policy, "a ConnectPolicy")
     values = first_values(core)
     service_config, core = read_service_config(core, values)
     core += idle_options(policy)
     if any("min_resolve_interval" in source for source in sources):
-        core += ((_RESOLVE_INTERVAL_MS, _milliseconds(pool.policy.min_resolve_interval)),)
+        core += ((_RESOLVE_INTERVAL_MS, _milliseconds(pool.min_resolve_interval)),)
     limit = values.get(_REPLAY_LIMIT)
     replay_limit = max(0, limit) if isinstance(limit, int) else REPLAY_LIMIT  # as in the core
-    merged = {**connecting, **pool.values}
-    return Options(policy, pool.policy, merged, core, service_config, file, replay_limit, remarks)
+    calls = CallPolicies(service_config=service_config, config=file, replay_limit=replay_limit)
+    return ChannelSetup(target, policy, pool, merged, calls, core, {}, remarks)
 
 
 def _file(config: object, options: dict[str, object]) -> Config | None:
@@ -140,7 +108,9 @@ def _sort(options: Iterable[tuple[str | bytes, object]]) -> tuple[dict[str, obje
     remarks: dict[str, None] = {}
     core = []
     for index, entry in enumerate(options):
-        key, value = _pair(index, entry)
+        if not isinstance(entry, tuple | list) or len(entry) != 2 or not isinstance(entry[0], str | bytes):  # noqa: PLR2004
+            raise OptionError(f"options[{index}]", entry, "a pair of a key and a value")
+        key, value = key_text(entry[0]), entry[1]
         if key in OPTION_KEYS:
             ours.append((key, value))
             continue
@@ -162,14 +132,6 @@ def _meant(key: str) -> tuple[str | None, str | None]:
     if name and near_miss(prefix, {PREFIX.rstrip("."): PREFIX}, _NEAR_PREFIX):
         return name, None
     return None, near_miss(key, _CARRIED_OUT_HERE, _NEAR_KEY)
-
-
-def _pair(index: int, entry: object) -> tuple[str, object]:
-    if isinstance(entry, tuple | list) and len(entry) == 2:  # noqa: PLR2004 - a pair
-        key, value = entry
-        if isinstance(key, str | bytes):
-            return key_text(key), value
-    raise OptionError(f"options[{index}]", entry, "a pair of a key and a value")
 
 
 def _source(options: dict[str, object]) -> Source:

@@ -42,9 +42,8 @@ MOST_ATTEMPTS = 5
 
 _SERVICE_CONFIG = "grpc.service_config"
 _ENABLE_RETRIES = "grpc.enable_retries"
-_KEYS = ("maxAttempts", "initialBackoff", "maxBackoff", "backoffMultiplier", "retryableStatusCodes")
 _THROTTLING = {"max_tokens": "maxTokens", "token_ratio": "tokenRatio"}
-_CHECKS = checks_of((*BUDGETING, *RETRYING))
+_CHECKS = checks_of((*BUDGETING, *HEDGING, *RETRYING))
 _NANOSECONDS = 9  # a Duration has this many digits after the point
 _LEAST = 0.001  # grpc's C-core truncates anything less to 0 and rejects that
 _MOST = 315_576_000_000  # 10,000 years, the largest Duration
@@ -99,11 +98,11 @@ def _read_hedging(entry: Mapping[str, object]) -> HedgingPolicy | None:
         raise OptionError("hedgingPolicy", native, "no retryPolicy besides it", problem=problem)
     if not isinstance(native, Mapping):
         raise OptionError("hedgingPolicy", native, "an object")
-    codes = _named("hedgingPolicy.nonFatalStatusCodes", native.get("nonFatalStatusCodes", []))
+    codes = native.get("nonFatalStatusCodes", [])
     return HedgingPolicy(
         hedging_delay=checks.pause("hedgingPolicy.hedgingDelay", native.get("hedgingDelay", "0s"), Unit.JSON),
         max_attempts=min(_attempts("hedgingPolicy.maxAttempts", native.get("maxAttempts")), MOST_COPIES),
-        non_fatal_codes=checks_of(HEDGING)["non_fatal_codes"](*codes, Unit.JSON),
+        non_fatal_codes=_codes("non_fatal_codes", "hedgingPolicy.nonFatalStatusCodes", codes),
     )
 
 
@@ -192,18 +191,15 @@ def from_service_config(retry_policy: Mapping[str, object]) -> RetryPolicy:
     """
     if not isinstance(retry_policy, Mapping):
         raise OptionError("retryPolicy", retry_policy, "an object")
-    values = {key: (f"retryPolicy.{key}", retry_policy.get(key)) for key in _KEYS}
+    delay, multiplier, cap = (
+        _CHECKS[part](f"retryPolicy.{key}", retry_policy.get(key), Unit.JSON)
+        for part, key in (("delay", "initialBackoff"), ("multiplier", "backoffMultiplier"), ("max_delay", "maxBackoff"))
+    )
     return RetryPolicy(
-        backoff=BackoffPolicy(
-            strategy=Exponential(
-                _checked("delay", *values["initialBackoff"]), _checked("multiplier", *values["backoffMultiplier"])
-            ),
-            cap=_checked("max_delay", *values["maxBackoff"]),
-            jitter=NATIVE_JITTER,
-        ),
-        max_attempts=_attempts(*values["maxAttempts"]),
+        backoff=BackoffPolicy(strategy=Exponential(delay, multiplier), cap=cap, jitter=NATIVE_JITTER),
+        max_attempts=_attempts("retryPolicy.maxAttempts", retry_policy.get("maxAttempts")),
         server_delay_jitter=0.0,
-        codes=_checked("codes", *_named(*values["retryableStatusCodes"])),
+        codes=_codes("codes", "retryPolicy.retryableStatusCodes", retry_policy.get("retryableStatusCodes")),
     )
 
 
@@ -214,16 +210,13 @@ def _attempts(key: str, value: object) -> int:
     raise OptionError(key, value, "a whole number above 1")
 
 
-def _checked(part: str, key: str, value: object) -> Any:
-    return _CHECKS[part](key, value, Unit.JSON)
-
-
-def _named(key: str, codes: object) -> tuple[str, object]:
-    """Return a key and its status codes, with names in place of numbers; any other value is left as it is."""
-    if not isinstance(codes, list):
-        return key, codes
-    numbered = dict(enumerate(STATUS_CODES, 1))
-    return key, [numbered.get(code, code) if type(code) is int else code for code in codes]
+def _codes(part: str, key: str, codes: object) -> frozenset[str]:
+    """Check status codes, which may be given by name or by number."""
+    if isinstance(codes, list):
+        numbered = dict(enumerate(STATUS_CODES, 1))
+        codes = [numbered.get(code, code) if type(code) is int else code for code in codes]
+    checked: frozenset[str] = _CHECKS[part](key, codes, Unit.JSON)
+    return checked
 
 
 def _write_duration(seconds: float) -> str:
@@ -242,8 +235,12 @@ def read_throttling(config: Mapping[str, object]) -> RetryBudget | None:
         return None
     if not isinstance(throttling, Mapping):
         raise OptionError("retryThrottling", throttling, "an object")
-    values = {part: (f"retryThrottling.{key}", throttling.get(key)) for part, key in _THROTTLING.items()}
-    return RetryBudget(**{part: _checked(part, *value) for part, value in values.items()})
+    return RetryBudget(
+        **{
+            part: _CHECKS[part](f"retryThrottling.{key}", throttling.get(key), Unit.JSON)
+            for part, key in _THROTTLING.items()
+        }
+    )
 
 
 def read_json(text: object) -> Any:

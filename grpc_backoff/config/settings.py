@@ -7,7 +7,7 @@ strings. `HEDGING` takes its place for calls that are hedged. `BUDGETING` covers
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import TypeVar
 
@@ -19,14 +19,16 @@ from grpc_backoff.config.sources import (
     Source,
     SourceValue,
     compose,
+    lacks,
     merged,
     misplaced,
+    rank_of,
     source_of,
 )
 from grpc_backoff.policy.budget import BUDGETING, RetryBudget
 from grpc_backoff.policy.checks import Unit
 from grpc_backoff.policy.connect import DIALLING, ConnectPolicy
-from grpc_backoff.policy.hedging import HEDGE, HEDGING, HedgingPolicy
+from grpc_backoff.policy.hedging import HEDGE, HEDGING, CallPolicy, HedgingPolicy
 from grpc_backoff.policy.pooling import PLAIN, POOLING, PoolPolicy
 from grpc_backoff.policy.presets import CONNECT_PRESET, KIND_PRESETS, RETRY_PRESET
 from grpc_backoff.policy.retry import RETRYING, RetryPolicy
@@ -48,7 +50,8 @@ _SYNONYMS = {"backoff_factor": "multiplier", "policy": "preset"}
 CONNECTING = (*DIALLING, *POOLING)
 """All settings for a connect policy and a pool policy, in both options and files."""
 
-_POOLED = tuple(checks_of(POOLING))
+POOLED = tuple(checks_of(POOLING))
+"""The parts of a pool policy that have settings."""
 
 
 def read_source(
@@ -123,8 +126,12 @@ def begin_with(name: str, key: str = "policy") -> Source:
     return {"preset": SourceValue(name, key, name, "name")}
 
 
-def resolve_connect(sources: Sequence[Source], policies: Mapping[str, Source]) -> ResolvedPolicy[ConnectPolicy]:
-    """Return the connect policy described by these sources, highest precedence first (BP-3).
+def resolve_connect(
+    sources: Sequence[Source], policies: Mapping[str, Source]
+) -> tuple[ResolvedPolicy[ConnectPolicy], PoolPolicy]:
+    """Return the connect policy described by these sources, highest precedence first, and the pool policy (BP-3).
+
+    The connect policy comes with the values of both. The pool policy is without round_robin.
 
     Args:
         sources: the sources, excluding the values of their base preset, which is `grpc` if they name none.
@@ -133,19 +140,11 @@ def resolve_connect(sources: Sequence[Source], policies: Mapping[str, Source]) -
     Raises:
         OptionError: a named policy does not exist, or the sources contradict each other.
     """
-    return compose(ConnectPolicy, _chain(sources, policies, CONNECT_PRESET))
-
-
-def resolve_pool(sources: Sequence[Source], policies: Mapping[str, Source]) -> ResolvedPolicy[PoolPolicy]:
-    """Return the pool policy described by these sources, without round_robin; the arguments are as for a connection.
-
-    Raises:
-        OptionError: a named policy does not exist.
-    """
-    values = merged(_chain(sources, policies, CONNECT_PRESET))
-    parts = {part: values[part] for part in _POOLED}
-    written = {part: value.value for part, value in parts.items() if value.key}
-    return ResolvedPolicy(PoolPolicy(**written) if written else PLAIN, parts)
+    chain = _chain(sources, policies, CONNECT_PRESET)
+    resolved, values = compose(ConnectPolicy, chain), merged(chain)
+    parts = {part: values[part] for part in POOLED}
+    pool = PLAIN._replace(**{part: value.value for part, value in parts.items() if value.key})
+    return resolved._replace(values={**resolved.values, **parts}), pool
 
 
 def resolve_retry(sources: Sequence[Source], policies: Mapping[str, Source]) -> ResolvedPolicy[RetryPolicy]:
@@ -170,36 +169,38 @@ def resolve_retry(sources: Sequence[Source], policies: Mapping[str, Source]) -> 
         (part, value) for source in chain if source not in defaults for part, value in source.items() if value.key
     ]
     strategy = next(source["backoff"].value for source in chain if "backoff" in source)
-    if strategy != Steps.name and not any("delay" in source for source in chain):
+    at_once = strategy != Steps.name and not any("delay" in source for source in chain)
+    if at_once:
         for stray in (source["steps"] for source in chain if "steps" in source):
             if stray.key:
                 raise misplaced("steps", stray, strategy)
-        idle = [
-            value.key
-            for part, value in written
-            if part in _GROWTH or (part == "preset" and value.value in PRESET_SOURCES)
-        ]
-        remarks = tuple(f"{key} has no effect without a delay" for key in idle)
-        return compose(RetryPolicy, [AT_ONCE_SOURCE, *chain])._replace(remarks=remarks)
+        chain = [AT_ONCE_SOURCE, *chain]
     resolved = compose(RetryPolicy, chain)
-    if resolved.policy.max_attempts == 1 and not any(part == "max_attempts" for part, _ in written):
-        idle = [value.key for part, value in written if part in _DELAYS]
-        return resolved._replace(
-            remarks=tuple(f"{key} has no effect without retry or max_attempts" for key in idle[:1])
-        )
-    growth, keys = resolved.policy.backoff, {part: value.key for part, value in reversed(written)}
-    cap = next(source["max_delay"] for source in chain if "max_delay" in source)
-    if "delay" in keys:
-        rank, first = next((rank, source["delay"]) for rank, source in enumerate(chain) if "delay" in source)
-        if growth.cap < first.value and not any("max_delay" in source for source in chain[:rank]):
-            remark = f"{first.key}={first.written}: no wait is longer than {cap.key} ({cap.written})"
-            return resolved._replace(remarks=(remark,))
-        if "max_delay" not in keys and growth.cap <= growth.strategy.value(1) < growth.strategy.value(2):
-            remark = (
-                f"waits do not grow, because {first.key} is not below max_delay, which is {cap.value:g} s unless set"
-            )
-            return resolved._replace(remarks=(remark,))
-    return resolved
+    idle = _ineffective_at_once(written) if at_once else _ineffective(resolved.policy, chain, written)
+    return resolved._replace(remarks=tuple(idle))
+
+
+def _ineffective_at_once(written: Sequence[tuple[str, SourceValue]]) -> Iterator[str]:
+    for part, value in written:
+        if part in _GROWTH or (part == "preset" and value.value in PRESET_SOURCES):
+            yield f"{value.key} has no effect without a delay"
+
+
+def _ineffective(
+    policy: RetryPolicy, chain: Sequence[Source], written: Sequence[tuple[str, SourceValue]]
+) -> Iterator[str]:
+    parts = {part for part, _ in written}
+    if policy.max_attempts == 1 and "max_attempts" not in parts:
+        idle = next((value.key for part, value in written if part in _DELAYS), None)
+        if idle is not None:
+            yield f"{idle} has no effect without retry or max_attempts"
+    elif "delay" in parts:
+        rank, capped = rank_of("delay", chain), rank_of("max_delay", chain)
+        first, cap, growth = chain[rank]["delay"], chain[capped]["max_delay"], policy.backoff
+        if growth.cap < first.value and rank <= capped:
+            yield f"{first.key}={first.written}: no wait is longer than {cap.key} ({cap.written})"
+        elif "max_delay" not in parts and growth.cap <= growth.strategy.value(1) < growth.strategy.value(2):
+            yield f"waits do not grow, because {first.key} is not below max_delay, which is {cap.value:g} s unless set"
 
 
 def resolve_hedging(source: Source) -> ResolvedPolicy[HedgingPolicy]:
@@ -209,17 +210,13 @@ def resolve_hedging(source: Source) -> ResolvedPolicy[HedgingPolicy]:
         OptionError: the number of copies is missing; it has no default.
     """
     if "max_attempts" not in source:
-        delay = source["hedging_delay"]
-        problem = f"{delay.key!r} requires 'max_attempts' as well"
-        raise OptionError(delay.key, delay.written, "max_attempts to be set as well", problem=problem)
+        raise lacks(source["hedging_delay"], "max_attempts")
     policy = HedgingPolicy(**{part: value.value for part, value in source.items()})
     defaults = source_of("default", {part.name: getattr(policy, part.name) for part in fields(policy)})
     return ResolvedPolicy(policy, {**defaults, **source})
 
 
-def resolve_call(
-    source: Source, policies: Mapping[str, Source]
-) -> ResolvedPolicy[RetryPolicy] | ResolvedPolicy[HedgingPolicy]:
+def resolve_call(source: Source, policies: Mapping[str, Source]) -> ResolvedPolicy[CallPolicy]:
     """Return the policy for calls that a source describes, for hedging if it has a hedging delay."""
     return resolve_hedging(source) if "hedging_delay" in source else resolve_retry([source], policies)
 
@@ -234,9 +231,7 @@ def resolve_budget(source: Source) -> ResolvedPolicy[RetryBudget] | None:
         return None
     for setting in BUDGETING:
         if setting.name not in source:
-            other = next(iter(source.values()))
-            problem = f"{other.key!r} requires {setting.name!r} as well"
-            raise OptionError(other.key, other.written, f"{setting.name} to be set as well", problem=problem)
+            raise lacks(next(iter(source.values())), setting.name)
     return resolve_plain(RetryBudget, source)
 
 

@@ -15,14 +15,11 @@ from grpc_backoff.base.base_errors import OptionError, shown
 from grpc_backoff.base.record import NamedTuple, record
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.exponential import Decorrelated
-from grpc_backoff.policy.parts import PARTS_OF_ANY_STRATEGY, PARTS_OF_STRATEGIES, build
-from grpc_backoff.policy.presets import AT_ONCE, PRESETS
+from grpc_backoff.policy.presets import AT_ONCE, PRESETS, PolicyT, build
 from grpc_backoff.policy.proportional import NoJitter
-from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.policy.strategy import Steps
+from grpc_backoff.policy.strategy import PARTS_OF_ANY_STRATEGY, PARTS_OF_STRATEGIES, Steps
 
-PolicyT = TypeVar("PolicyT", ConnectPolicy, RetryPolicy)
-ResolvedT = TypeVar("ResolvedT")
+ResolvedT_co = TypeVar("ResolvedT_co", covariant=True)
 
 
 @record
@@ -60,7 +57,7 @@ class Effective(NamedTuple):
 
 
 @record
-class ResolvedPolicy(NamedTuple, Generic[ResolvedT]):
+class ResolvedPolicy(NamedTuple, Generic[ResolvedT_co]):
     """A policy, the source of each of its values, and remarks.
 
     Attributes:
@@ -69,7 +66,7 @@ class ResolvedPolicy(NamedTuple, Generic[ResolvedT]):
         remarks: a sentence for each setting that has no effect.
     """
 
-    policy: ResolvedT
+    policy: ResolvedT_co
     values: Source
     remarks: tuple[str, ...] = ()
 
@@ -134,13 +131,18 @@ def misplaced(part: str, value: SourceValue, kind: str) -> OptionError:
     return OptionError(value.key, value.written, f"no {part} with {kind} backoff", problem=problem)
 
 
+def lacks(value: SourceValue, needed: str, subject: str = "") -> OptionError:
+    """Return the error for a value without another setting; `subject` shows the value, if its key does not."""
+    problem = f"{subject or repr(value.key)} requires {needed!r} as well"
+    return OptionError(value.key, value.written, f"{needed} to be set as well", problem=problem)
+
+
 def _settle_strategy(sources: Sequence[Source], values: dict[str, SourceValue]) -> None:
     kind: str = values["backoff"].value
     needed = PARTS_OF_STRATEGIES[kind][0]
     if needed not in values:
         asked = values["backoff"] if values["backoff"].key else values["preset"]
-        problem = f"{asked.key}={shown(asked.written)} requires {needed!r} as well"
-        raise OptionError(asked.key, asked.written, f"{needed} to be set as well", problem=problem)
+        raise lacks(asked, needed, f"{asked.key}={shown(asked.written)}")
     for part in PARTS_OF_ANY_STRATEGY - set(PARTS_OF_STRATEGIES[kind]):
         if part in values and _outranks(sources, part, "backoff"):
             raise misplaced(part, values[part], kind)
@@ -168,7 +170,7 @@ def _settle_cap(sources: Sequence[Source], values: dict[str, SourceValue]) -> No
     longest = values[part].value if part == "delay" else max(values[part].value)
     most = values["max_delay"]
     if most.value < longest:
-        if not (most.key or _rank(sources, "max_delay") < _rank(sources, part)):
+        if not (most.key or rank_of("max_delay", sources) < rank_of(part, sources)):
             values["max_delay"] = values[part]._replace(value=longest)
         elif part == "delay":
             values["delay"] = most
@@ -179,11 +181,11 @@ def _settle_cap(sources: Sequence[Source], values: dict[str, SourceValue]) -> No
 
 def _outranks(sources: Sequence[Source], part: str, other: str) -> bool:
     """Return whether the user set this part, in a source with at least the precedence of the other part's source."""
-    rank = _rank(sources, part)
-    return bool(sources[rank][part].key) and rank <= _rank(sources, other)
+    rank = rank_of(part, sources)
+    return bool(sources[rank][part].key) and rank <= rank_of(other, sources)
 
 
-def _rank(sources: Sequence[Source], part: str) -> int:
+def rank_of(part: str, sources: Sequence[Source]) -> int:
     """Return the index of the source that sets this part; 0 has the highest precedence."""
     return next(rank for rank, source in enumerate(sources) if part in source)
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import re
 import socket
-from collections.abc import Callable, Mapping
 from typing import Any
 
 from grpc_backoff.base.base_errors import OptionError
@@ -84,10 +83,8 @@ def parse_target(text: str) -> Target:
     """
     _refuse_url(text)
     _refuse_path(text)
-    scheme, colon, rest = text.partition(":")
-    read = _SCHEMES.get(scheme) if colon else None
     try:
-        return read(text, rest) if read else _host(text, text)
+        return _parse(text)
     except ValueError as error:
         raise OptionError("target", text, _ALLOWED) from error
 
@@ -201,57 +198,34 @@ def _unquote(text: str) -> str:
     return unquote(text)
 
 
-def _host(text: str, place: str) -> Target:
-    host, port = _split(place)
-    addresses = _literal(host, port, socket.AF_UNSPEC)
-    if ":" in host and not addresses:
-        raise ValueError("colons, but not an IPv6 address")
-    return Target(text, host, port, addresses)
+_FAMILIES = {"dns": socket.AF_UNSPEC, "ipv4": socket.AF_INET, "ipv6": socket.AF_INET6}
+"""The families of addresses that the schemes for hosts allow."""
 
 
-def _dns(text: str, rest: str) -> Target:
-    return _host(text, _unquote(_path(rest)))
+def _parse(text: str) -> Target:
+    """Parse a target string; ValueError if it is not valid."""
+    scheme, colon, rest = text.partition(":")
+    if colon and scheme in ("unix", "unix-abstract"):
+        return Target(text, _UNIX_HOST, DEFAULT_PORT, (_unix_address(rest, abstract=scheme == "unix-abstract"),))
+    family = _FAMILIES.get(scheme) if colon else None
+    place = text if family is None else _unquote(_path(rest))
+    family = family or socket.AF_UNSPEC
+    places = [_split(part) for part in (place.split(",") if family else [place])]
+    found = [_literal(host, port, family) for host, port in places]
+    for (host, _), addresses in zip(places, found, strict=True):
+        if (family or ":" in host) and not addresses:
+            raise ValueError("not an address of this family" if family else "colons, but not an IPv6 address")
+    return Target(text, *places[0], tuple(address for group in found for address in group))
 
 
-def _numeric(family: socket.AddressFamily) -> Callable[[str, str], Target]:
-    def read(text: str, rest: str) -> Target:
-        places = [_split(place) for place in _unquote(_path(rest)).split(",")]
-        found = [_literal(host, port, family) for host, port in places]
-        if not all(found):
-            raise ValueError("not an address of this family")
-        host, port = places[0]
-        return Target(text, host, port, tuple(address for group in found for address in group))
-
-    return read
-
-
-def _unix(text: str, rest: str) -> Target:
-    path = _unquote(rest.removeprefix("//"))
-    if not path or "\0" in path or (rest.startswith("//") and not path.startswith("/")):
-        raise ValueError("no path")
-    return Target(text, _UNIX_HOST, DEFAULT_PORT, (_unix_address(path),))
-
-
-def _unix_abstract(text: str, rest: str) -> Target:
-    name = _unquote(rest)
-    if not name:
-        raise ValueError("no name")
-    return Target(text, _UNIX_HOST, DEFAULT_PORT, (_unix_address(f"\0{name}"),))
-
-
-def _unix_address(path: str) -> Address:
+def _unix_address(rest: str, *, abstract: bool) -> Address:
+    path = _unquote(rest if abstract else rest.removeprefix("//"))
+    relative = rest.startswith("//") and not path.startswith("/")
+    if not path or (not abstract and ("\0" in path or relative)):
+        raise ValueError("no name" if abstract else "no path")
     if AF_UNIX is None:
         raise ValueError("no Unix sockets on this system")
-    return Address(AF_UNIX, path)
-
-
-_SCHEMES: Mapping[str, Callable[[str, str], Target]] = {
-    "dns": _dns,
-    "ipv4": _numeric(socket.AF_INET),
-    "ipv6": _numeric(socket.AF_INET6),
-    "unix": _unix,
-    "unix-abstract": _unix_abstract,
-}
+    return Address(AF_UNIX, f"\0{path}" if abstract else path)
 
 
 def _path(rest: str) -> str:

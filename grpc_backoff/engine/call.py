@@ -37,7 +37,7 @@ from grpc_backoff.grpcio.private import Status
 from grpc_backoff.telemetry.trace import OPENTELEMETRY, CallId, CallSpans, current_trace_id, spans_of
 
 if TYPE_CHECKING:
-    from grpc_backoff.config.failed_call import FailedCall
+    from grpc_backoff.config.hooks import FailedCall
     from grpc_backoff.decide.calls import hedging_machine as h
     from grpc_backoff.decide.calls.events import CallEvent
     from grpc_backoff.engine.method import Arguments
@@ -214,7 +214,7 @@ class CallShell(Stepper["h.Input"]):
 
     def _failed_call(self, effect: m.CallHook) -> FailedCall:
         """Return the hook's argument for the failed attempt."""
-        from grpc_backoff.config.failed_call import FailedCall  # noqa: PLC0415 - few calls have a policy
+        from grpc_backoff.config.hooks import FailedCall  # noqa: PLC0415 - few calls have a policy
 
         status, state, request = self._last_status(), self._state, self._request
         failed = self._failed = FailedCall(

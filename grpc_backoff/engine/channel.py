@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import grpc
 
-from grpc_backoff.config.arguments import Listener, check_listener, remove_listener
-from grpc_backoff.config.channel_settings import ChannelSetup, policy_values
+from grpc_backoff.config.channel_settings import ChannelSetup, Listener, check_listener, policy_values, remove_listener
 from grpc_backoff.engine.environment import ListenersOfChannel
 from grpc_backoff.engine.key import key_of
 from grpc_backoff.grpcio.forks import check_core

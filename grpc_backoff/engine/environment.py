@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import grpc
 
 from grpc_backoff.base.process import after_fork
-from grpc_backoff.config.arguments import Listener
-from grpc_backoff.config.channel_settings import ChannelSetup
+from grpc_backoff.config.channel_settings import ChannelSetup, Listener
 from grpc_backoff.config.remarks import doubts, warn_of
 from grpc_backoff.decide.calls.budget import RetryTokens, tokens_of
 from grpc_backoff.decide.calls.call_machine import ChannelClosing

@@ -87,7 +87,7 @@ def _is_hedging(policy: CallPolicy | None) -> TypeIs[HedgingPolicy]:
 
 def load_retries() -> None:
     """Import what failures of calls with a policy need, before there is one (CH-12)."""
-    from grpc_backoff.config import failed_call  # noqa: F401, PLC0415
+    from grpc_backoff.config import hooks  # noqa: F401, PLC0415
     from grpc_backoff.decide.calls import account, events  # noqa: F401, PLC0415 - few programs have a policy
 
     load_hints()

@@ -18,7 +18,7 @@ import grpc
 from grpc_backoff.base.base_errors import OptionError, shown
 from grpc_backoff.base.record import NamedTuple, record
 from grpc_backoff.base.stepping import AbandonAttempt, ArmTimer, CancelTimer, Emit, Stepper
-from grpc_backoff.config.failed_call import FailedCall
+from grpc_backoff.config.hooks import FailedCall
 from grpc_backoff.config.methods import ENDLESS, read_retry
 from grpc_backoff.decide.calls import subscription_machine as s
 from grpc_backoff.decide.calls.call_machine import CallHook, CancelRequested, ChannelClosing, HookDone, SeekAnother

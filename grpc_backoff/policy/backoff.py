@@ -116,7 +116,8 @@ class BackoffPolicy:
             low = min(strategy.base, cap)
             if previous is None:
                 previous = min(strategy.largest_before(n), cap)
-            return Window(low, strategy.reach * previous - low, cap)
+            # A file that changes may give a policy a larger base in the middle of a series.
+            return Window(low, strategy.reach * max(previous, low) - low, cap)
         return self.jitter.window(min(strategy.value(n), _LARGEST), cap)
 
 

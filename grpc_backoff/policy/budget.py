@@ -16,10 +16,9 @@ BUDGETING = (
 )
 """All settings for a target's retry budget (RT-9, gRFC A6)."""
 
-_CHECKS = checks_of(BUDGETING)
-
 
 @dataclass(frozen=True, slots=True)
+@checks.checked(checks_of(BUDGETING))
 class RetryBudget:
     """The parameters of `retryThrottling` in gRFC A6.
 
@@ -32,7 +31,3 @@ class RetryBudget:
     """The number of tokens in a full budget: above 0, at most 1000."""
     token_ratio: float
     """The number of tokens that a success adds: from 0.001 to 1000, truncated to thousandths."""
-
-    def __post_init__(self) -> None:
-        """Check the values against gRPC's limits; OptionError if one is invalid."""
-        checks.hold(self, _CHECKS)

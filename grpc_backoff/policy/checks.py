@@ -12,7 +12,7 @@ import enum
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from grpc_backoff.base.base_errors import OptionError, near_miss
 
@@ -59,41 +59,96 @@ class Unit(enum.Enum):
     """Times as written in a service config: protobuf's Duration in JSON, such as "1.5s"."""
 
 
-Check = Callable[[str, object, Unit], Any]
-"""A function that takes a key, a value and the unit of times. It returns the checked value, with times in seconds, or
-raises OptionError."""
+if TYPE_CHECKING:
+    CheckedT_co = TypeVar("CheckedT_co", covariant=True)
+    KindT = TypeVar("KindT", bound=type[object])
+
+    class Check(Protocol[CheckedT_co]):
+        """The check for a value."""
+
+        def __call__(self, key: str, value: object, unit: Unit = ..., /) -> CheckedT_co:
+            """Return the checked value, with times in seconds; OptionError if it is invalid."""
 
 
-def duration(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
-    """Check a duration above 0 and return it in seconds."""
-    if unit is Unit.MILLISECONDS:
-        allowed = f"a whole number of milliseconds from 1 to {_MAX_INT32}"
-        return _number(key, value, allowed, lambda number: 0 < number <= _MAX_INT32, int) / 1000
-    return _time(key, value, unit, "a finite number of seconds above 0", lambda number: 0 < number < math.inf)
+def number(allowed: str, accept: Callable[[float], bool]) -> Check[float]:
+    """Return a check for numbers that are accepted; `allowed` says which."""
+
+    def check(key: str, value: object, _unit: Unit = Unit.SECONDS) -> float:
+        number = _float(value)
+        if number is None or not accept(number):
+            raise OptionError(key, value, allowed)
+        return number
+
+    return check
 
 
-def limit(key: str, value: object, unit: Unit = Unit.SECONDS) -> float | None:
-    """Check an upper limit on a duration and return it in seconds; None for no limit."""
-    return None if value is None else duration(key, value, unit)
+def whole(least: int, most: int | None = None, *, kind: str = "a whole number", beside: str = "") -> Check[int]:
+    """Return a check for whole numbers in a range; `kind` and `beside` begin and end the text that says so."""
+    allowed = f"{kind} of at least {least}{beside}" if most is None else f"{kind} from {least} to {most}{beside}"
+
+    def check(key: str, value: object, _unit: Unit = Unit.SECONDS) -> int:
+        if not isinstance(value, int) or _float(value) is None or value < least or (most is not None and value > most):
+            raise OptionError(key, value, allowed)
+        return value
+
+    return check
 
 
-def pause(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
-    """Check a duration of 0 or more and return it in seconds."""
-    if unit is Unit.MILLISECONDS:
-        allowed = f"a whole number of milliseconds from 0 to {_MAX_INT32}"
-        return _number(key, value, allowed, lambda number: 0 <= number <= _MAX_INT32, int) / 1000
-    return _time(key, value, unit, "a finite, non-negative number of seconds", lambda number: 0 <= number < math.inf)
+def time(allowed: str, accept: Callable[[float], bool], least_ms: int | None = None, beside: str = "") -> Check[float]:
+    """Return a check for times whose seconds are accepted; `allowed` says which.
+
+    As an option of grpc's, the least time is `least_ms` milliseconds; `beside` ends the text that says so.
+    """
+    in_ms = whole(least_ms or 0, _MAX_INT32, kind="a whole number of milliseconds", beside=beside)
+
+    def check(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
+        if unit is Unit.MILLISECONDS and least_ms is not None:
+            return in_ms(key, value) / 1000
+        seconds, form = _float(value), ""
+        if unit is Unit.JSON:
+            seconds, form = read_duration(value), ", as a string such as '0.5s'"
+        elif unit is Unit.WRITTEN:
+            seconds = _read_written(value) if isinstance(value, str) else seconds
+            form = ', or a string such as "500ms", "1s" or "2m"'
+        if seconds is None or not accept(seconds):
+            raise OptionError(key, value, allowed + form)
+        return seconds
+
+    return check
+
+
+def below_1(number: float) -> bool:
+    """Return whether a number is in [0, 1)."""
+    return 0 <= number < 1
+
+
+def or_none(check: Check[CheckedT_co]) -> Check[CheckedT_co | None]:
+    """Return a check for None, which means no limit, and for what `check` accepts."""
+    return lambda key, value, unit=Unit.SECONDS: None if value is None else check(key, value, unit)
+
+
+duration = time("a finite number of seconds above 0", lambda seconds: 0 < seconds < math.inf, 1)
+"""Check a duration above 0 and return it in seconds."""
+pause = time("a finite, non-negative number of seconds", lambda seconds: 0 <= seconds < math.inf, 0)
+"""Check a duration of 0 or more and return it in seconds."""
+limit = or_none(duration)
+"""Check an upper limit on a duration and return it in seconds; None for no limit."""
+fraction = number("a number between 0 (inclusive) and 1 (exclusive)", below_1)
+"""The check for a fraction by which a wait may vary."""
+growth = number("a finite number of at least 1", lambda number: 1 <= number < math.inf)
+"""The check for a multiplier."""
+factor = number("a number from 0 to 1000", lambda number: 0 <= number <= 1000)  # noqa: PLR2004 - as it says
+"""The check for a factor that spreads a wait."""
+max_exponent = or_none(whole(0))
+"""The check for the exponent at which exponential growth stops; None for no limit."""
+_idle = time("a number of seconds from 0 to inf (never)", lambda seconds: seconds >= 0, 0, " (never)")
 
 
 def idle_timeout(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
     """Check an idle timeout and return it in seconds: infinity for never, otherwise at least 1 s, as in C-core."""
-    if unit is Unit.MILLISECONDS:
-        allowed = f"a whole number of milliseconds from 0 to {_MAX_INT32} (never)"
-        number = _number(key, value, allowed, lambda number: 0 <= number <= _MAX_INT32, int)
-        seconds = math.inf if number == _MAX_INT32 else number / 1000
-    else:
-        seconds = _time(key, value, unit, "a number of seconds from 0 to inf (never)", lambda number: number >= 0)
-    return max(seconds, _LEAST_IDLE_TIMEOUT)
+    seconds = _idle(key, value, unit)
+    never = unit is Unit.MILLISECONDS and value == _MAX_INT32
+    return math.inf if never else max(seconds, _LEAST_IDLE_TIMEOUT)
 
 
 def steps(key: str, value: object, unit: Unit = Unit.SECONDS) -> tuple[float, ...]:
@@ -104,27 +159,16 @@ def steps(key: str, value: object, unit: Unit = Unit.SECONDS) -> tuple[float, ..
     return tuple(duration(f"{key}[{index}]", wait, unit) for index, wait in enumerate(waits))
 
 
-def fraction(
-    key: str,
-    value: object,
-    _unit: Unit = Unit.SECONDS,
-    *,
-    allowed: str = "a number between 0 (inclusive) and 1 (exclusive)",
-) -> float:
-    """Check a fraction in [0, 1) by which a wait may vary and return it."""
-    return _number(key, value, allowed, lambda number: 0 <= number < 1)
-
-
 def attempts(key: str, value: object, _unit: Unit = Unit.SECONDS) -> int | None:
     """Check the total number of attempts, including the first, and return it; None for no limit (RT-1)."""
     if value is None or value == "unlimited":  # neither TOML nor a policy string can express None
         return None
-    return _whole(key, value, least=1, beside=' (or "unlimited")')
+    return whole(1, beside=' (or "unlimited")')(key, value)
 
 
 def retries(key: str, value: object, _unit: Unit = Unit.SECONDS) -> int:
     """Check the number of retries after the first attempt and return the total number of attempts (RT-1)."""
-    return 1 + _whole(key, value, least=0)
+    return 1 + whole(0)(key, value)
 
 
 def codes(key: str, value: object, unit: Unit = Unit.SECONDS) -> frozenset[str]:
@@ -133,32 +177,6 @@ def codes(key: str, value: object, unit: Unit = Unit.SECONDS) -> frozenset[str]:
     if not isinstance(names, list | tuple | frozenset | set) or not names:
         raise OptionError(key, value, "a list of at least one status code")
     return frozenset(_code(key, name) for name in names)
-
-
-def number(allowed: str, accept: Callable[[float], bool]) -> Check:
-    """Return a check for numbers that are accepted; `allowed` says which."""
-    return lambda key, value, _unit: _number(key, value, allowed, accept)
-
-
-def time(allowed: str, accept: Callable[[float], bool]) -> Check:
-    """Return a check for times whose seconds are accepted; `allowed` says which."""
-    return lambda key, value, unit: _time(key, value, unit, allowed, accept)
-
-
-def whole(least: int, most: float = math.inf) -> Check:
-    """Return a check for whole numbers in a range."""
-    return lambda key, value, _unit: _whole(key, value, least, most=most)
-
-
-growth = number("a finite number of at least 1", lambda number: 1 <= number < math.inf)
-"""The check for a multiplier."""
-factor = number("a number from 0 to 1000", lambda number: 0 <= number <= 1000)  # noqa: PLR2004 - as it says
-"""The check for a factor that spreads a wait."""
-
-
-def max_exponent(key: str, value: object, _unit: Unit = Unit.SECONDS) -> int | None:
-    """Check the exponent at which exponential growth stops and return it; None for no limit."""
-    return None if value is None else _whole(key, value, least=0)
 
 
 def flag(key: str, value: object, _unit: Unit = Unit.SECONDS) -> bool:
@@ -193,37 +211,25 @@ def _code(key: str, name: object) -> str:
     return choice(key, name, STATUS_CODES)
 
 
-def _whole(key: str, value: object, least: int, beside: str = "", most: float = math.inf) -> int:
-    allowed = f"a whole number of at least {least}{beside}"
-    if most < math.inf:
-        allowed = f"a whole number from {least} to {most:g}"
-    if not isinstance(value, int):
-        raise OptionError(key, value, allowed)
-    _number(key, value, allowed, lambda number: least <= number <= most)
-    return value
+def _float(value: object) -> float | None:
+    """Return a number as a float; None for any other value, and for a whole number that is too large."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
 
 
-def _time(key: str, value: object, unit: Unit, allowed: str, accept: Callable[[float], bool]) -> float:
-    if unit is Unit.JSON:
-        read = read_duration(value)
-        if read is None or not accept(read):
-            raise OptionError(key, value, f"{allowed}, as a string such as '0.5s'")
-        return read
-    if unit is not Unit.WRITTEN:
-        return _number(key, value, allowed, accept)
-    allowed = f'{allowed}, or a string such as "500ms", "1s" or "2m"'
-    if not isinstance(value, str):
-        return _number(key, value, allowed, accept)
-    written = re.fullmatch(_WRITTEN, value)
+def _read_written(text: str) -> float | None:
+    """Return the seconds of a time such as "500ms"; None if it is not valid."""
+    written = re.fullmatch(_WRITTEN, text)
     if written is None:
-        raise OptionError(key, value, allowed)
-    number, unit_of = float(written["number"]), written["unit"]
+        return None
     # Divide, as for a channel option in milliseconds: a float cannot represent 0.001 exactly, so multiplying by it
     # would give a different result.
-    seconds = number / 1000 if unit_of == "ms" else number * _SECONDS[unit_of]
-    if not accept(seconds):
-        raise OptionError(key, value, allowed)
-    return seconds
+    number, unit = float(written["number"]), written["unit"]
+    return number / 1000 if unit == "ms" else number * _SECONDS[unit]
 
 
 def read_duration(value: object) -> float | None:
@@ -232,25 +238,21 @@ def read_duration(value: object) -> float | None:
     return None if matched is None else float(matched[1] + (matched[2] or ""))
 
 
-def _number(
-    key: str,
-    value: object,
-    allowed: str,
-    accept: Callable[[float], bool],
-    kinds: type[int] | tuple[type[int], type[float]] = (int, float),
-) -> float:
-    if isinstance(value, bool) or not isinstance(value, kinds):
-        raise OptionError(key, value, allowed)
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.nan  # a whole number too large for a float; NaN fails every comparison
-    if not accept(number):
-        raise OptionError(key, value, allowed)
-    return number
+def checked(checks: Mapping[str, Check[Any]]) -> Callable[[KindT], KindT]:
+    """Make a frozen dataclass check its fields when it is created; the arguments and errors are those of `hold`."""
+
+    def check_fields(policy: DataclassInstance) -> None:
+        """Check the fields and convert numbers to floats; OptionError if one is invalid."""
+        hold(policy, checks)
+
+    def with_checks(kind: KindT) -> KindT:
+        kind.__post_init__ = check_fields  # type: ignore[attr-defined]
+        return kind
+
+    return with_checks
 
 
-def hold(policy: DataclassInstance, checks: Mapping[str, Check]) -> None:
+def hold(policy: DataclassInstance, checks: Mapping[str, Check[Any]]) -> None:
     """Check the fields of a frozen dataclass that is being constructed and store the results of the checks.
 
     Args:

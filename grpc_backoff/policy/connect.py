@@ -23,11 +23,11 @@ class Reconnect(enum.Enum):
     """At once, without waiting for an RPC."""
 
 
-def _reconnect(key: str, value: object, _unit: Unit) -> Reconnect:
+def _reconnect(key: str, value: object, _unit: Unit = Unit.SECONDS) -> Reconnect:
     return Reconnect(checks.choice(key, value, [when.value for when in Reconnect]))
 
 
-def _jitter(key: str, value: object, unit: Unit) -> Jitter:
+def _jitter(key: str, value: object, unit: Unit = Unit.SECONDS) -> Jitter:
     from grpc_backoff.policy.jitter import parse_jitter  # noqa: PLC0415 - most channels have the default
 
     return parse_jitter(key, value, unit)

@@ -28,17 +28,17 @@ class Strategy(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+@checks.checked({"base": checks.duration, "multiplier": checks.growth, "max_exponent": checks.max_exponent})
 class Exponential:
-    """Waits `base * multiplier**(n - 1)` seconds after the n-th failure; `max_exponent` limits the exponent."""
+    """Waits `base * multiplier**(n - 1)` seconds after the n-th failure; `max_exponent` limits the exponent.
+
+    The base is above 0, and the multiplier at least 1.
+    """
 
     name: ClassVar[str] = "exponential"
     base: float
     multiplier: float
     max_exponent: int | None = None
-
-    def __post_init__(self) -> None:
-        """Check the fields, including that the base is above 0; OptionError if one is invalid."""
-        checks.hold(self, {"base": checks.duration, "multiplier": checks.growth, "max_exponent": checks.max_exponent})
 
     def value(self, n: int) -> float:
         """Return `base * multiplier**(n - 1)`, in seconds, with the exponent limited to `max_exponent`."""
@@ -49,21 +49,20 @@ class Exponential:
 
 
 @dataclass(frozen=True, slots=True)
+@checks.checked({"base": checks.duration})
 class Decorrelated:
-    """Draws each wait uniformly between `base` and three times the previous wait (for the first, three times `base`).
+    """Draws each wait uniformly between `base`, which is above 0, and three times the previous wait.
+
+    For the first wait, the previous one counts as `base`.
 
     This strategy combines growth and jitter, so no other jitter can be added. The result depends on the previous draw,
-    which the caller passes in because a policy holds no state.
+    which the caller passes in because a policy holds no state; one below `base` counts as `base`, too.
     """
 
     name: ClassVar[str] = "decorrelated"
     reach: ClassVar[float] = 3.0
     """The largest ratio of a wait to the previous one."""
     base: float
-
-    def __post_init__(self) -> None:
-        """Check that the base is above 0 and convert it to a float; OptionError if it is invalid."""
-        checks.hold(self, {"base": checks.duration})
 
     def value(self, n: int) -> float:
         """Return the mean of the n-th wait before any cap, in seconds.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.base.record import dataclass
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.checks import Unit
@@ -13,10 +12,7 @@ MOST_COPIES = 5
 """The most copies of one call, as in gRFC A6."""
 
 
-def _copies(key: str, value: object, _unit: Unit = Unit.SECONDS) -> int:
-    if isinstance(value, int) and not isinstance(value, bool) and value in range(2, MOST_COPIES + 1):
-        return value
-    raise OptionError(key, value, f"a whole number from 2 to {MOST_COPIES}")
+_copies = checks.whole(2, MOST_COPIES)
 
 
 def _non_fatal(key: str, value: object, unit: Unit = Unit.SECONDS) -> frozenset[str]:
@@ -37,10 +33,9 @@ HEDGING = (
 )
 """All settings for a hedging policy, in both the file's `[methods]` and policy strings (HG-9)."""
 
-_CHECKS = checks_of(HEDGING)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+@checks.checked(checks_of(HEDGING))
 class HedgingPolicy:
     """How copies of a call are sent before its first answer. Times are in seconds.
 
@@ -55,10 +50,6 @@ class HedgingPolicy:
     """The names of the status codes after which the next copy is sent at once; any other code ends the call."""
     deadline: float | None = None
     """The time limit for the whole call; None for no limit other than the caller's timeout."""
-
-    def __post_init__(self) -> None:
-        """Check the values like those of policy strings and files; OptionError if one is invalid."""
-        checks.hold(self, _CHECKS)
 
 
 CallPolicy = RetryPolicy | HedgingPolicy

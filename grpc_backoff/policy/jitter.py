@@ -42,16 +42,13 @@ class Scaled(Written):
 
 
 @dataclass(frozen=True, slots=True)
+@checks.checked({"fraction": checks.factor})
 class Additive(Written):
-    """Adds up to `fraction` of the value, then caps the result."""
+    """Adds up to `fraction` of the value, then caps the result; the fraction is not negative."""
 
     name: ClassVar[str] = "additive"
     form: ClassVar[str] = "additive(PART)"
     fraction: float
-
-    def __post_init__(self) -> None:
-        """Check that the fraction is not negative; OptionError if it is."""
-        checks.hold(self, {"fraction": checks.factor})
 
     def window(self, value: float, cap: float) -> Window:
         """Return a window that starts at the value, in seconds; the cap may truncate it or reduce it to a point."""
@@ -105,7 +102,7 @@ def parse_jitter(key: str, value: object, _unit: Unit = Unit.SECONDS) -> Jitter:
         OptionError: the value is not a jitter; the error has `key` and the forms that are allowed.
     """
     if not isinstance(value, str):
-        return Proportional(checks.fraction(key, value, allowed=_ALLOWED))
+        return Proportional(checks.number(_ALLOWED, checks.below_1)(key, value))
     matched = re.fullmatch(_CALL, value.strip())
     kind: Callable[..., Jitter] | None = _KINDS.get(matched["name"]) if matched else None
     if matched is None or kind is None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from grpc_backoff.base.base_errors import OptionError
+from grpc_backoff.base.record import dataclass
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.checks import Unit
-from grpc_backoff.policy.setting import Setting, checks_of
+from grpc_backoff.policy.setting import Setting, checks_of, defaults_of
 
 _KEY = r"(?a)[0-9a-z_.-]+"
 _SECRET = frozenset({"authorization", "proxy-authorization", "cookie", "x-api-key", "x-goog-api-key"})
@@ -26,10 +28,7 @@ def _name(key: str, value: object, _unit: Unit = Unit.SECONDS) -> str:
     raise OptionError(key, value, "the name of a policy, or a policy string")
 
 
-def _count(key: str, value: object, _unit: Unit = Unit.SECONDS) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise OptionError(key, value, "a whole number of at least 1")
-    return value
+_count = checks.whole(1)
 
 
 def _metadata(key: str, value: object, _unit: Unit = Unit.SECONDS) -> tuple[str, ...]:
@@ -65,27 +64,29 @@ def _method_counts(key: str, value: object, _unit: Unit = Unit.SECONDS) -> tuple
 
 
 KEEPING = (
-    Setting("policy", _name),
-    Setting("methods", checks.flag),
-    Setting("lock_timeout", checks.duration),
-    Setting("timeout", checks.duration),
-    Setting("lease", checks.duration),
-    Setting("attempt_timeout", checks.duration),
-    Setting("poll", checks.duration),
-    Setting("keep", checks.duration),
-    Setting("grace", checks.pause),
-    Setting("concurrency", _count),
-    Setting("method_concurrency", _method_counts),
-    Setting("max_rows", _count),
-    Setting("max_request_bytes", _count),
-    Setting("metadata", _metadata),
+    Setting("policy", _name, "durable"),
+    Setting("methods", checks.flag, default=False),
+    Setting("lock_timeout", checks.duration, 5.0),
+    Setting("timeout", checks.duration, 10.0),
+    Setting("lease", checks.duration, 30.0),
+    Setting("attempt_timeout", checks.duration, 30.0),
+    Setting("poll", checks.duration, 1.0),
+    Setting("keep", checks.duration, 7 * 86_400.0),
+    Setting("grace", checks.pause, 10.0),
+    Setting("concurrency", _count, 16),
+    Setting("method_concurrency", _method_counts, ()),
+    Setting("max_rows", _count, 1_000_000),
+    Setting("max_request_bytes", _count, 1024 * 1024),
+    Setting("metadata", _metadata, ()),
 )
-"""All settings for a ledger, for values from the file and from Python (LG-14); their defaults are in `presets`."""
+"""All settings for a ledger, for values from the file and from Python (LG-14)."""
 
-_CHECKS = checks_of(KEEPING)
+LEDGER: Mapping[str, object] = MappingProxyType(defaults_of(KEEPING))
+"""The default limits and times for a ledger, by the field names of `LedgerSettings` (LG-14)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+@checks.checked(checks_of(KEEPING))
 class LedgerSettings:
     """A ledger's limits and times. Times are in seconds; the file's table `[ledger]` uses the same names.
 
@@ -120,7 +121,3 @@ class LedgerSettings:
     max_rows: int
     max_request_bytes: int
     metadata: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        """Check the values like those of the file; OptionError if one is invalid."""
-        checks.hold(self, _CHECKS)

@@ -12,12 +12,12 @@ from grpc_backoff.policy.setting import Setting, own
 _RESOLVE_INTERVAL = "grpc.dns_min_time_between_resolutions_ms"
 
 
-def _never_or(least: float, never: str) -> checks.Check:
+def _never_or(least: float, never: str) -> checks.Check[float]:
     allowed = f"0 ({never}), or a finite number of seconds of at least {least:g}"
     return checks.time(allowed, lambda seconds: seconds == 0 or least <= seconds < math.inf)
 
 
-def _from_to(least: float, most: float) -> checks.Check:
+def _from_to(least: float, most: float) -> checks.Check[float]:
     return checks.time(f"a number of seconds from {least:g} to {most:g}", lambda seconds: least <= seconds <= most)
 
 

@@ -1,22 +1,39 @@
 """The presets, which are named policies. Defaults that all of them share are in the settings of `policy`.
 
 `PRESETS` holds the parts of each preset, so that files, options and policy strings can start from a preset and change
-some of its parts. `CONNECT`, `GRPC` and `RETRY` are complete policies. The former two are defined where no table of
-presets has to be read for them.
+some of its parts: the name of a strategy as `backoff`, the strategy's fields, `max_delay`, `jitter`, and the policy's
+other fields. `CONNECT`, `GRPC` and `RETRY` are complete policies. The former two are defined where no table of presets
+has to be read for them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from grpc_backoff.policy.connect import CONNECT, DIALLING, GRPC, GRPC_GROWTH
+from grpc_backoff.policy.backoff import BackoffPolicy
+from grpc_backoff.policy.connect import CONNECT, DIALLING, GRPC, GRPC_GROWTH, ConnectPolicy
 from grpc_backoff.policy.jitter import Additive, Equal, Scaled
-from grpc_backoff.policy.parts import build
 from grpc_backoff.policy.pooling import PLAIN
 from grpc_backoff.policy.proportional import NoJitter, Proportional
 from grpc_backoff.policy.retry import RETRYING, RetryPolicy
 from grpc_backoff.policy.setting import defaults_of
+from grpc_backoff.policy.strategy import PARTS_OF_STRATEGIES, STRATEGIES
+
+if TYPE_CHECKING:
+    from grpc_backoff.policy.ledger_settings import LEDGER
+else:
+
+    def __getattr__(name: str) -> object:
+        """Import `LEDGER` when it is asked for, because most programs have no ledger."""
+        if name != "LEDGER":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from grpc_backoff.policy.ledger_settings import LEDGER  # noqa: PLC0415
+
+        return LEDGER
+
 
 __all__ = [
     "AT_ONCE",
@@ -36,7 +53,8 @@ _ASKED_FOR = {"multiplier": 2.0, "max_delay": 30.0, "jitter": NoJitter(), "max_a
 retries unless requested (RT-1)."""
 
 _DOUBLING = {"backoff": "exponential", "multiplier": 2.0, "jitter": Scaled(0.5, 1.5)}
-"""What the presets `standard`, `aggressive`, `conservative` and `background` share."""
+"""What the presets `standard`, `aggressive`, `conservative` and `background` share, and, but for the jitter,
+`contention` and `durable`."""
 
 _OUTLIVED = frozenset(
     {"CANCELLED", "UNKNOWN", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"}
@@ -53,9 +71,8 @@ _TABLE: Mapping[str, Mapping[str, object]] = {
         "jitter": GRPC.jitter,
     },
     "contention": {
-        "backoff": "exponential",
+        **_DOUBLING,
         "delay": 0.010,
-        "multiplier": 2.0,
         "max_exponent": 6,
         "max_delay": 1.0,
         "jitter": Additive(0.5),
@@ -77,9 +94,8 @@ _TABLE: Mapping[str, Mapping[str, object]] = {
     "conservative": {**_DOUBLING, "delay": 2.0, "max_delay": 30.0, "max_attempts": 5},
     "background": {**_DOUBLING, "delay": 2.0, "max_delay": 60.0, "max_attempts": 7},
     "durable": {
-        "backoff": "exponential",
+        **_DOUBLING,
         "delay": 2.0,
-        "multiplier": 2.0,
         "max_delay": 600.0,
         "jitter": Equal(),
         "deadline": 259_200.0,  # three days
@@ -110,25 +126,17 @@ KIND_PRESETS = frozenset({"fixed", "linear", "exponential"})
 AT_ONCE: Mapping[str, object] = MappingProxyType({"backoff": "fixed", "delay": 0.0, "jitter": NoJitter()})
 """The parts of a backoff without waits: each retry follows at once."""
 
-LEDGER: Mapping[str, object] = MappingProxyType(
-    {
-        "policy": "durable",
-        "methods": False,
-        "lock_timeout": 5.0,
-        "timeout": 10.0,
-        "lease": 30.0,
-        "attempt_timeout": 30.0,
-        "poll": 1.0,
-        "keep": 7 * 86_400.0,
-        "grace": 10.0,
-        "concurrency": 16,
-        "method_concurrency": (),
-        "max_rows": 1_000_000,
-        "max_request_bytes": 1024 * 1024,
-        "metadata": (),
-    }
-)
-"""The default limits and times for a ledger, by the field names of `LedgerSettings` (LG-14)."""
+PolicyT = TypeVar("PolicyT", ConnectPolicy, RetryPolicy)
+
+
+def build(kind: type[PolicyT], parts: Mapping[str, Any]) -> PolicyT:
+    """Build a policy of this class from its parts; every required part must be present."""
+    named = {part.name: parts[part.name] for part in fields(kind) if part.name != "backoff"}
+    strategy = next(strategy for strategy in STRATEGIES if strategy.name == parts["backoff"])
+    made = strategy(*(parts[part] for part in PARTS_OF_STRATEGIES[strategy.name] if part in parts))
+    backoff = BackoffPolicy(strategy=made, cap=parts["max_delay"], jitter=parts["jitter"])
+    return kind(backoff=backoff, **named)
+
 
 NATIVE_JITTER = Proportional(0.2)
 """The jitter that gRPC's own cores apply to retries (gRFC A6); no service config can change it."""

@@ -73,8 +73,9 @@ class NoJitter(Written):
 
 
 @dataclass(frozen=True, slots=True)
+@checks.checked({"fraction": checks.fraction, "then_cap": checks.flag})
 class Proportional(Written):
-    """Adds or subtracts up to `fraction` of the capped value.
+    """Adds or subtracts up to `fraction` of the capped value; the fraction is in [0, 1).
 
     The result may exceed the cap, as in gRPC's connection backoff (CB-5), unless `then_cap` is set.
     """
@@ -83,10 +84,6 @@ class Proportional(Written):
     form: ClassVar[str] = "proportional(PART[, then_cap])"
     fraction: float
     then_cap: bool = False
-
-    def __post_init__(self) -> None:
-        """Check that the fraction is in [0, 1); OptionError if it is not."""
-        checks.hold(self, {"then_cap": checks.flag, "fraction": checks.fraction})
 
     def window(self, value: float, cap: float) -> Window:
         """Return a window around the capped value, in seconds."""

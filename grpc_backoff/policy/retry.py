@@ -14,7 +14,7 @@ from grpc_backoff.policy.setting import Setting, checks_of
 from grpc_backoff.policy.strategy import STRATEGIES, Steps
 
 
-def _strategy(key: str, value: object, _unit: Unit) -> str:
+def _strategy(key: str, value: object, _unit: Unit = Unit.SECONDS) -> str:
     return checks.choice(key, value, [strategy.name for strategy in STRATEGIES])
 
 

@@ -7,10 +7,13 @@ The rows are in `DIALLING`, `POOLING`, `RETRYING`, `HEDGING`, `BUDGETING` and `K
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grpc_backoff.base.record import NamedTuple, record
-from grpc_backoff.policy.checks import Check, Unit
+from grpc_backoff.policy.checks import Unit
+
+if TYPE_CHECKING:
+    from grpc_backoff.policy.checks import Check
 
 PREFIX = "grpc_backoff."
 """The prefix of this library's own channel options."""
@@ -36,19 +39,19 @@ class Setting(NamedTuple):
     """
 
     name: str
-    check: Check
+    check: Check[Any]
     default: object = ...
     option: str | None = None
     unit: Unit = Unit.SECONDS
     part: str | None = None
 
 
-def own(name: str, check: Check, default: object = ...) -> Setting:
+def own(name: str, check: Check[Any], default: object = ...) -> Setting:
     """Return a setting whose channel option is this library's own."""
     return Setting(name, check, default, PREFIX + name)
 
 
-def checks_of(table: Iterable[Setting], *but: str) -> dict[str, Check]:
+def checks_of(table: Iterable[Setting], *but: str) -> dict[str, Check[Any]]:
     """Return the check for each part that the table sets, but these; the last of two settings for a part counts."""
     checks = {setting.part or setting.name: setting.check for setting in table}
     return {part: check for part, check in checks.items() if part not in but}

@@ -7,6 +7,8 @@ Computing it takes no longer for a large `n`, and the result is infinite if a fl
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import fields
 from typing import ClassVar
 
 from grpc_backoff.base.record import dataclass
@@ -15,15 +17,12 @@ from grpc_backoff.policy.exponential import Decorrelated, Exponential, grown
 
 
 @dataclass(frozen=True, slots=True)
+@checks.checked({"base": checks.pause})
 class Fixed:
     """Always waits `base` seconds. Only this strategy allows a wait of 0."""
 
     name: ClassVar[str] = "fixed"
     base: float
-
-    def __post_init__(self) -> None:
-        """Check the base and convert it to a float; OptionError if it is invalid."""
-        checks.hold(self, {"base": checks.pause})
 
     def value(self, _n: int) -> float:
         """Return the base, in seconds."""
@@ -31,15 +30,12 @@ class Fixed:
 
 
 @dataclass(frozen=True, slots=True)
+@checks.checked({"base": checks.duration})
 class Linear:
-    """Waits `n * base` seconds after the n-th failure."""
+    """Waits `n * base` seconds after the n-th failure; the base is above 0."""
 
     name: ClassVar[str] = "linear"
     base: float
-
-    def __post_init__(self) -> None:
-        """Check that the base is above 0 and convert it to a float; OptionError if it is invalid."""
-        checks.hold(self, {"base": checks.duration})
 
     def value(self, n: int) -> float:
         """Return n times the base, in seconds."""
@@ -50,16 +46,16 @@ class Linear:
 
 
 @dataclass(frozen=True, slots=True)
+@checks.checked({"waits": checks.steps, "multiplier": checks.growth})
 class Steps:
-    """Takes the waits from a list; past the end of the list, multiplies the last wait by `multiplier` each time."""
+    """Takes the waits from a list; past the end of the list, multiplies the last wait by `multiplier` each time.
+
+    The list is not empty, each wait is above 0, and the multiplier is at least 1.
+    """
 
     name: ClassVar[str] = "steps"
     waits: tuple[float, ...]
     multiplier: float
-
-    def __post_init__(self) -> None:
-        """Check that the list is not empty and convert it to floats; OptionError if a field is invalid."""
-        checks.hold(self, {"multiplier": checks.growth, "waits": checks.steps})
 
     def value(self, n: int) -> float:
         """Return the n-th wait in the list; past its end, the last wait multiplied once for each further failure."""
@@ -75,3 +71,12 @@ STRATEGIES: tuple[type[Fixed | Linear | Exponential | Steps | Decorrelated], ...
     Decorrelated,
 )
 """All strategies. Policies written as text refer to them by `name`."""
+
+_PARTS = {"base": "delay", "waits": "steps"}
+
+PARTS_OF_STRATEGIES: Mapping[str, tuple[str, ...]] = {
+    kind.name: tuple(_PARTS.get(part.name, part.name) for part in fields(kind)) for kind in STRATEGIES
+}
+"""What presets, files and options call each strategy's fields, in their order; the first is required."""
+
+PARTS_OF_ANY_STRATEGY = frozenset(part for parts in PARTS_OF_STRATEGIES.values() for part in parts)

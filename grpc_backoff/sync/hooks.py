@@ -20,8 +20,7 @@ from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.decide.calls.call_machine import Hook, Metadata
 
 if TYPE_CHECKING:
-    from grpc_backoff.config.failed_call import FailedCall
-    from grpc_backoff.config.hooks import RetryHooks
+    from grpc_backoff.config.hooks import FailedCall, RetryHooks
 
 _LOG = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ import grpc
 
 from grpc_backoff.base import threads
 from grpc_backoff.base.threads import Running
-from grpc_backoff.config.arguments import Listener
+from grpc_backoff.config.channel_settings import Listener
 from grpc_backoff.decide.connections.events import State
 from grpc_backoff.telemetry.log import listens, log_event
 

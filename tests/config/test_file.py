@@ -411,19 +411,6 @@ def test_tables_without_jitter(file, content, tables):
     assert {each.filename for each in caught} <= {__file__}
 
 
-def test_example_of_docstring(file):
-    """BP-3: the example in the module's docstring is valid, and its `[connection]` contains the defaults."""
-    from grpc_backoff.config import file as config
-
-    file.write_text("\n".join(line.strip() for line in config.__doc__.partition("::")[2].splitlines()[:-2]))
-    read = read_config(file)
-    orders, standard = read.retry_policy("shop.Orders/Place").policy, RETRY["standard"]
-
-    assert policy_of(file) == CONNECT
-    assert read.connect_policy("a.example:443").policy.backoff.cap == 30.0
-    assert orders == replace(standard, backoff=replace(standard.backoff, cap=10.0), max_attempts=3)
-
-
 FILE = """
 [connection]
 max_backoff = "50s"

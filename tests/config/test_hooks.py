@@ -1,13 +1,15 @@
-"""Which objects are accepted as hooks."""
+"""Which objects are accepted as hooks, and the record of a failed call, which they receive."""
 
 from __future__ import annotations
 
 import functools
-from dataclasses import FrozenInstanceError, fields
+from dataclasses import FrozenInstanceError, fields, replace
 
+import grpc
 import pytest
 
-from grpc_backoff.config.hooks import RetryHooks
+from grpc_backoff.base.status import Reason
+from grpc_backoff.config.hooks import FailedCall, RetryHooks
 from grpc_backoff.errors import OptionError
 from tests.texts import exactly
 
@@ -54,3 +56,31 @@ def test_by_name_only():
     """RT-4: hooks are keyword-only, because three functions in a row are easily confused."""
     with pytest.raises(TypeError):
         RetryHooks(print)
+
+
+FAILED = FailedCall(
+    target="dns:shop:443",
+    method="/shop.Orders/Place",
+    attempt=2,
+    code=grpc.StatusCode.ABORTED,
+    details="somebody was faster",
+    trailing_metadata=(("authorization", "Bearer s3cret"), ("x-bin", b"s3cret")),
+    took=1.5,
+)
+
+
+def test_failed_call():
+    """RT-5: a hook receives a frozen record with the server's trailing metadata."""
+    assert dict(FAILED.trailing_metadata)["x-bin"] == b"s3cret"
+    assert FAILED.reason is None
+    assert replace(FAILED, reason=Reason.BUDGET).reason is Reason.BUDGET
+    with pytest.raises(FrozenInstanceError):
+        FAILED.attempt = 3
+
+
+def test_no_secrets():
+    """RT-11: the text form of a record contains no metadata, because it may end up in a log."""
+    for shown in (repr(FAILED), str(FAILED), f"{FAILED}", repr([FAILED])):
+        assert "s3cret" not in shown
+        assert "authorization" not in shown
+    assert "method='/shop.Orders/Place'" in repr(FAILED)

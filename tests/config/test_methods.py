@@ -83,11 +83,15 @@ def entry_of(*paths, **more):
     return {"name": [{key: value for key, value in name.items() if value} for name in names], **more}
 
 
-def read(retry=None, budget=None, core=(), config=None):
-    left = options.read_options(core, config=config)
-    return read_call_policies(
-        retry, budget, left._replace(core_options=left.core_options[:-1])
-    )  # without the idle timeout
+def read_both(retry=None, budget=None, core=(), config=None):
+    """Return a channel's policies for calls, and its options for grpcio without the idle timeout."""
+    setup = options.read_options(core, config=config)
+    setup = read_call_policies(retry, budget, setup._replace(core_options=setup.core_options[:-1]))
+    return setup.call_policies, setup.core_options
+
+
+def read(*given, **named):
+    return read_both(*given, **named)[0]
 
 
 # Which policy applies.
@@ -95,9 +99,9 @@ def read(retry=None, budget=None, core=(), config=None):
 
 def test_nothing_asked_for():
     """RT-1: by default no method has a policy, and the options for the core are passed on unchanged."""
-    policies = read(core=[("grpc.x", 1)])
+    policies, passed = read_both(core=[("grpc.x", 1)])
 
-    assert policies == CallPolicies(core_options=(("grpc.x", 1),))
+    assert (policies, passed) == (CallPolicies(), (("grpc.x", 1),))
     assert policies.of("/shop.Orders/Place") is None
     assert (policies.budget, policies.replay_limit, policies.stand_in()) == (None, REPLAY_LIMIT, False)
 
@@ -267,7 +271,7 @@ def test_no_effect(config, retry, remark):
         read(retry, config=config)
 
     assert [str(warning.message) for warning in caught] == [remark]
-    assert (caught[0].filename, caught[0].lineno) == (__file__, read.__code__.co_firstlineno + 2)
+    assert (caught[0].filename, caught[0].lineno) == (__file__, read_both.__code__.co_firstlineno + 3)
 
 
 @pytest.mark.parametrize(
@@ -310,8 +314,8 @@ def test_budget(config):
     assert read(core=[(KEY, throttling)], config=config).budget == RetryBudget(30, 0.3)
     assert read(config=config).budget == RetryBudget(10, 0.1)
     assert read("standard").budget is None
-    policies = read("standard", core=[(KEY, throttling)])
-    assert (policies.budget, left_of(policies)) == (RetryBudget(30, 0.3), throttling)
+    policies, passed = read_both("standard", core=[(KEY, throttling)])
+    assert (policies.budget, left_of(passed)) == (RetryBudget(30, 0.3), throttling)
 
 
 # The service config.
@@ -322,8 +326,8 @@ def retries_in(policies):
     return {path: config.retry for path, config in policies.service_config.methods.items()}
 
 
-def left_of(policies, key=KEY):
-    return dict(policies.core_options)[key]
+def left_of(core, key=KEY):
+    return dict(core)[key]
 
 
 FULL = {
@@ -344,8 +348,8 @@ FULL = {
 def test_taken_over(ascii_only, encoded):
     """RT-10: the library takes the retry policies out of a service config; the core accepts the rest."""
     text = json.dumps(FULL, ensure_ascii=ascii_only)
-    policies = read(core=[("grpc.x", 1), (KEY, text.encode() if encoded else text), ("grpc.y", "z")])
-    left = json.loads(left_of(policies))
+    policies, passed = read_both(core=[("grpc.x", 1), (KEY, text.encode() if encoded else text), ("grpc.y", "z")])
+    left = json.loads(left_of(passed))
 
     assert retries_in(policies) == {
         "": None,
@@ -354,16 +358,16 @@ def test_taken_over(ascii_only, encoded):
         "/d.E/F": OF_OTHER,
         "/a.B/Ä\u2028": None,
     }
-    assert "retryPolicy" not in left_of(policies)
+    assert "retryPolicy" not in left_of(passed)
     assert left == {
         **FULL,
         "methodConfig": [
             {key: value for key, value in entry.items() if key != "retryPolicy"} for entry in FULL["methodConfig"]
         ],
     }
-    assert [key for key, _ in policies.core_options] == ["grpc.x", KEY, "grpc.y"]
+    assert [key for key, _ in passed] == ["grpc.x", KEY, "grpc.y"]
     assert taken_by_grpc(text)
-    assert taken_by_grpc(left_of(policies))
+    assert taken_by_grpc(left_of(passed))
 
 
 def test_nearest_entry():
@@ -398,9 +402,9 @@ def test_an_entry_without_a_policy(config):
 )
 def test_nothing_to_take(text):
     """CH-9: a service config without retries is passed to the core as exactly the same text."""
-    policies = read("standard", core=[(KEY, text)])
+    policies, passed = read_both("standard", core=[(KEY, text)])
 
-    assert left_of(policies) == text
+    assert left_of(passed) == text
     assert not any(retries_in(policies).values())
     assert taken_by_grpc(text)
 
@@ -436,10 +440,10 @@ REFUSED = {
 @pytest.mark.parametrize("text", REFUSED.values(), ids=REFUSED)
 def test_refused(text):
     """RT-10: a config that grpc rejects is passed on unchanged, and none of its policies are used."""
-    policies = read(core=[(KEY, text)])
+    policies, passed = read_both(core=[(KEY, text)])
 
     assert not taken_by_grpc(text)
-    assert left_of(policies) is text
+    assert left_of(passed) is text
     assert not any(retries_in(policies).values())
     assert policies.budget is None
 
@@ -459,7 +463,7 @@ def test_still_refused(entries):
     text = text_of(*entries)
 
     assert not taken_by_grpc(text)
-    assert not taken_by_grpc(left_of(read(core=[(KEY, text)])))
+    assert not taken_by_grpc(left_of(read_both(core=[(KEY, text)])[1]))
 
 
 @pytest.mark.parametrize(
@@ -467,19 +471,19 @@ def test_still_refused(entries):
 )
 def test_more_than_the_core_takes(change):
     """RT-10: codes as numbers or in lower case, which gRFC A6 allows but C-core rejects, are accepted."""
-    policies = read(core=[(KEY, text_of(entry_of("", retryPolicy={**NATIVE, **change})))])
+    policies, passed = read_both(core=[(KEY, text_of(entry_of("", retryPolicy={**NATIVE, **change})))])
 
     assert policies.of("/a.B/C").codes == {"UNAVAILABLE"}
-    assert taken_by_grpc(left_of(policies))
+    assert taken_by_grpc(left_of(passed))
 
 
 def test_multiplier_below_one():
     """RT-10: a multiplier below 1, which this library does not support, is left for the core to apply."""
     text = text_of(entry_of("", retryPolicy={**NATIVE, "backoffMultiplier": 0.5}))
-    policies = read(core=[(KEY, text)])
+    policies, passed = read_both(core=[(KEY, text)])
 
     assert taken_by_grpc(text)
-    assert (left_of(policies), policies.of("/a.B/C")) == (text, None)
+    assert (left_of(passed), policies.of("/a.B/C")) == (text, None)
 
 
 @pytest.mark.parametrize("off", [0, False])
@@ -487,10 +491,10 @@ def test_multiplier_below_one():
 def test_retries_turned_off(off, key):
     """RT-10: with `grpc.enable_retries=0`, the service config stays unchanged, and its retry policies are not used."""
     core = ((KEY, json.dumps(FULL)), (key, off))
-    policies = read(core=core)
+    policies, passed = read_both(core=core)
 
     assert not any(retries_in(policies).values())
-    assert (policies.budget, policies.core_options) == (None, core)
+    assert (policies.budget, passed) == (None, core)
     assert read("standard", core=core).of("/a.B/C") == STANDARD
 
 
@@ -502,21 +506,21 @@ def test_retries_turned_on():
 def test_first_of_several():
     """CH-9: if the key occurs twice, the first wins, as in grpcio; the retry policies are removed from both."""
     first, second = text_of(entry_of("", retryPolicy=NATIVE)), text_of(entry_of("", retryPolicy=OTHER))
-    policies = read(core=[(KEY, first), (KEY, second), (ENABLE, 1), (ENABLE, 0)])
+    policies, passed = read_both(core=[(KEY, first), (KEY, second), (ENABLE, 1), (ENABLE, 0)])
 
     assert policies.of("/a.B/C") == OF_NATIVE
-    assert not any("retryPolicy" in str(value) for _, value in policies.core_options)
+    assert not any("retryPolicy" in str(value) for _, value in passed)
 
 
 @pytest.mark.parametrize("pair", [tuple, list])
 def test_keys_in_bytes(pair):
     """CH-9: as in grpcio, keys may be bytes and pairs may be lists; keys are passed on as they were given."""
     text = text_of(entry_of("", retryPolicy=OTHER))
-    policies = read(core=[pair((KEY.encode(), text)), pair((BUFFER.encode(), 5)), pair((b"\xff", 1))])
+    policies, passed = read_both(core=[pair((KEY.encode(), text)), pair((BUFFER.encode(), 5)), pair((b"\xff", 1))])
 
     assert policies.of("/a.B/C") == OF_OTHER
     assert policies.replay_limit == 5
-    assert [tuple(entry) for entry in policies.core_options] == [
+    assert [tuple(entry) for entry in passed] == [
         (KEY.encode(), text_of(entry_of(""))),
         (BUFFER.encode(), 5),
         (b"\xff", 1),
@@ -526,7 +530,7 @@ def test_keys_in_bytes(pair):
 @given(text=st.text() | st.binary() | st.recursive(st.none() | st.text(), st.lists).map(json.dumps) | st.none())
 def test_any_service_config(text):
     """RT-10: a text that is not a service config is passed on unchanged and causes no error."""
-    assert left_of(read(core=[(KEY, text)])) is text
+    assert left_of(read_both(core=[(KEY, text)])[1]) is text
 
 
 json_values = st.recursive(
@@ -544,10 +548,10 @@ retry_policies = st.fixed_dictionaries(
 def test_whole_or_not_at_all(entries):
     """RT-10: either every retryPolicy is removed from the text, or the text is unchanged and none of them is used."""
     text = json.dumps({"methodConfig": entries})
-    policies = read(core=[(KEY, text)])
+    policies, passed = read_both(core=[(KEY, text)])
 
-    assert left_of(policies) is text or "retryPolicy" not in left_of(policies)
-    assert left_of(policies) is not text or not any(retries_in(policies).values())
+    assert left_of(passed) is text or "retryPolicy" not in left_of(passed)
+    assert left_of(passed) is not text or not any(retries_in(policies).values())
 
 
 # Whether the core's own retries can be turned off.
@@ -583,10 +587,10 @@ def test_whole_or_not_at_all(entries):
 )
 def test_stand_in(retry, stands_in):
     """RT-10: the library stands in for the core's retries if every method has a policy that retries UNAVAILABLE."""
-    policies = read(retry)
+    policies, passed = read_both(retry)
 
     assert policies.stand_in() is stands_in
-    assert policies.core_options == (((ENABLE, 0),) if stands_in else ())
+    assert passed == (((ENABLE, 0),) if stands_in else ())
 
 
 @pytest.mark.parametrize(
@@ -622,18 +626,18 @@ def test_stand_in(retry, stands_in):
 )
 def test_stand_in_with_all_sources(tmp_path, retry, entries, file, stands_in):
     """RT-10: the sources are checked in order of precedence, up to the first one that covers every method."""
-    policies = read(retry, core=[(KEY, text_of(*entries))], config=config_of(tmp_path, file))
+    policies, passed = read_both(retry, core=[(KEY, text_of(*entries))], config=config_of(tmp_path, file))
 
     assert policies.stand_in() is stands_in
-    assert ((ENABLE, 0) in policies.core_options) is stands_in
+    assert ((ENABLE, 0) in passed) is stands_in
 
 
 @pytest.mark.parametrize("said", [[], [(ENABLE, 1)], [(ENABLE, 0)]])
 def test_core_retries_off(said):
     """RT-10: the option that turns off the core's retries is placed first, to override the application's own value."""
-    policies = read("standard", core=[("grpc.x", 1), *said])
+    _, passed = read_both("standard", core=[("grpc.x", 1), *said])
 
-    assert policies.core_options == ((ENABLE, 0), ("grpc.x", 1), *said)
+    assert passed == ((ENABLE, 0), ("grpc.x", 1), *said)
 
 
 @given(
@@ -672,10 +676,10 @@ def test_stand_in_keeps_its_word(argument, native):
 )
 def test_replay_limit(given, limit):
     """RT-8: `grpc.per_rpc_retry_buffer_size` sets the limit as in the core; a negative number means 0."""
-    policies = read(core=given)
+    policies, passed = read_both(core=given)
 
     assert policies.replay_limit == limit
-    assert policies.core_options == tuple(given)
+    assert passed == tuple(given)
 
 
 def test_presets_are_all_tried():

@@ -65,7 +65,7 @@ def test_budgeting_is_complete():
 @pytest.mark.parametrize("sources", [[], [{}], [{}, {}]])
 def test_nothing_said(sources):
     """BP-3: without settings, connections use gRPC's policy and calls are attempted once."""
-    assert resolve_connect(sources, {}).policy == CONNECT
+    assert resolve_connect(sources, {})[0].policy == CONNECT
     assert resolve_retry(sources, {}).policy.max_attempts == 1
 
 
@@ -131,7 +131,7 @@ def test_chain_begins_with_the_nearest_name():
 def test_default_of_own_policies():
     """BP-2: a user-defined policy inherits from `fixed` if it names no other, even for connections."""
     assert resolve_retry([source_of("a", {"preset": "own"})], POLICIES).policy.backoff.bounds(5) == (3.0, 3.0)
-    assert resolve_connect([source_of("a", {"preset": "own"})], POLICIES).policy.backoff.bounds(5) == (3.0, 3.0)
+    assert resolve_connect([source_of("a", {"preset": "own"})], POLICIES)[0].policy.backoff.bounds(5) == (3.0, 3.0)
 
 
 def unknown_policy(name, policies):

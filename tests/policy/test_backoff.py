@@ -254,6 +254,14 @@ def test_decorrelated_goes_on():
     assert [policy.delay(3, Always(part), 6.0) for part in (0.0, 0.25, 0.5, 1.0)] == [1.0, 5.25, 9.5, 10.0]
 
 
+@pytest.mark.parametrize("previous", [0.0, 0.5, 1.0, 2.9])
+def test_decorrelated_after_a_larger_base(previous):
+    """BP: after a wait drawn from a smaller base, a decorrelated wait is drawn as after a wait of the base."""
+    policy = BackoffPolicy(Decorrelated(3.0), 10.0, NoJitter())
+
+    assert [policy.delay(2, Always(part), previous) for part in (0.0, 0.5, 1.0)] == [3.0, 6.0, 9.0]
+
+
 def test_decorrelated_without_a_wait_before():
     """BP: if the previous wait is not given, decorrelated backoff assumes the largest possible previous wait."""
     policy = BackoffPolicy(Decorrelated(1.0), 10.0, NoJitter())

@@ -33,6 +33,7 @@ EXCEPTIONS = {
         "(CORE_MULTIPLIER, CORE_JITTER)",
     ): "how the core's own redials grow, which nothing can set",
     ("policy/pooling.py", "PoolPolicy"): "the defaults of a pool, which the presets take from there",
+    ("policy/ledger_settings.py", "KEEPING"): "the defaults of a ledger",
     ("policy/connect.py", "DIALLING"): "the defaults of all presets, which they take from there",
     ("policy/connect.py", "GRPC_GROWTH"): "the growth of the preset `grpc`, which is taken from there",
     ("policy/connect.py", "GRPC"): "the cap and the jitter of the preset `grpc`, which are taken from there",

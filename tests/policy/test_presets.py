@@ -12,7 +12,7 @@ from grpc_backoff.config.sources import source_of
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
 from grpc_backoff.policy.jitter import Additive, Equal, NoJitter, Proportional, Scaled
-from grpc_backoff.policy.presets import CONNECT, GRPC, PRESETS, RETRY
+from grpc_backoff.policy.presets import CONNECT, GRPC, PRESETS, RETRY, build
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import Exponential, Fixed, Linear, Steps
 
@@ -83,7 +83,7 @@ def test_connect():
 @pytest.mark.parametrize("name", RETRY)
 def test_every_preset_connects(name):
     """BP: a connect policy can use every preset with a delay, while its other parts keep gRPC's values."""
-    assert resolve_connect([source_of("a test", {"preset": name})], {}).policy == replace(
+    assert resolve_connect([source_of("a test", {"preset": name})], {})[0].policy == replace(
         CONNECT, backoff=RETRY[name].backoff
     )
 
@@ -93,3 +93,23 @@ def test_nobody_changes_them(mapping):
     """BP-3: the presets are read-only."""
     with pytest.raises(TypeError):
         mapping["grpc"] = None
+
+
+@pytest.mark.parametrize("name", RETRY)
+def test_a_preset_is_its_parts(name):
+    """BP-3: the parts of a preset build its policy, and changing one part leaves the others unchanged."""
+    assert build(RetryPolicy, PRESETS[name]) == RETRY[name]
+    changed = build(RetryPolicy, {**PRESETS[name], "max_attempts": 3})
+    assert (changed.max_attempts, changed.backoff) == (3, RETRY[name].backoff)
+
+
+def test_connecting():
+    """CB-2, CB-5: the parts of the preset `grpc` build the default connect policy."""
+    assert build(ConnectPolicy, PRESETS["grpc"]) == CONNECT
+
+
+def test_a_part_that_is_missing():
+    """BP-3: a missing part is an error, because there is no default for it."""
+    parts = {part: value for part, value in PRESETS["grpc"].items() if part != "max_delay"}
+    with pytest.raises(KeyError, match="max_delay"):
+        build(ConnectPolicy, parts)

@@ -11,7 +11,16 @@ import pytest
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.jitter import NoJitter
-from grpc_backoff.policy.strategy import STRATEGIES, Decorrelated, Exponential, Fixed, Linear, Steps
+from grpc_backoff.policy.strategy import (
+    PARTS_OF_ANY_STRATEGY,
+    PARTS_OF_STRATEGIES,
+    STRATEGIES,
+    Decorrelated,
+    Exponential,
+    Fixed,
+    Linear,
+    Steps,
+)
 from tests.texts import exactly
 
 SECONDS = "a finite number of seconds above 0"
@@ -128,3 +137,15 @@ def test_value(strategy):
     assert len({strategy, eval(repr(strategy))}) == 1
     with pytest.raises(FrozenInstanceError):
         setattr(strategy, fields(strategy)[0].name, 7.0)
+
+
+def test_parts():
+    """BP-3: what presets, files and options call the fields of a strategy is fixed; the first one is required."""
+    assert PARTS_OF_STRATEGIES == {
+        "fixed": ("delay",),
+        "linear": ("delay",),
+        "exponential": ("delay", "multiplier", "max_exponent"),
+        "steps": ("steps", "multiplier"),
+        "decorrelated": ("delay",),
+    }
+    assert set().union(*PARTS_OF_STRATEGIES.values()) == PARTS_OF_ANY_STRATEGY

@@ -64,7 +64,7 @@ BEGIN
     IF policy ->> 'strategy' = 'decorrelated' THEN
         low := least((policy ->> 'base')::double precision, cap);
         width := (policy ->> 'reach')::double precision
-            * coalesce(previous, least(grpc_backoff.largest_before(policy, n), cap)) - low;
+            * greatest(coalesce(previous, least(grpc_backoff.largest_before(policy, n), cap)), low) - low;
         RETURN least(low + width * draw, cap);
     END IF;
     CASE policy ->> 'jitter'
