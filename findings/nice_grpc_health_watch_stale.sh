@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# nice-grpc's Health/Watch can go on saying NOT_SERVING for ever after the server has recovered.
+# nice-grpc's Health/Watch can go on saying NOT_SERVING after the server has recovered.
 #
 # Versions: nice-grpc 2.1.18 with nice-grpc-server-health 2.0.20 and @grpc/grpc-js 1.14.7 (npm); Node.js 20 or newer.
 # The health protocol says that Watch sends a new message whenever the status changes (health.proto, "Watch"). A server
 # sets its status to unhealthy and, after an `await` that has nothing to wait for, to healthy again. A client watches.
 #
 # Seen: the client gets SERVING, then NOT_SERVING, and no more, while Health/Check answers SERVING. If 10 ms lie between
-# the two changes, the last message is SERVING. A change that comes while Watch is sending the one before is lost, and
-# no later look repairs it. So one client's watch, or a load balancer's, can keep a healthy server out of use.
+# the two changes, the last message is SERVING. A change that comes while Watch sends the one before is lost until some
+# status changes again; to set the same status once more does nothing. So clients and load balancers that watch can keep
+# a healthy server out of use.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
