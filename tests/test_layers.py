@@ -57,6 +57,7 @@ WITHOUT = {
     "base/version.py": "test_package.py compares the version with the changelog",
     "engine/finder.py": "test_resolver.py and test_credentials.py ask it, the first also in the child of a fork",
     "engine/core_dial.py": "both_apis/test_core.py dials with both APIs",
+    "engine/hooks.py": "both_apis/test_hooks.py runs every test on both APIs",
     "engine/home.py": "a protocol; the tests of the event loop's clock and of the conductor hold both to it",
     "engine/proving.py": "both_apis/test_health.py proves replacements on both APIs",
     "engine/reading.py": "both_apis/test_credentials.py reads credentials on both APIs",

@@ -95,6 +95,8 @@ class Listeners:
         if not self._closed and (self.listeners or listens(event)):
             self._tell(lambda: self._tell_event(event))
 
+    hear_of_call = hear
+
     def changed(self, state: State) -> None:
         """Notify the callbacks of the channel's new state."""
         if self._subscriptions and not self._closed:
