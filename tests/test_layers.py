@@ -30,8 +30,6 @@ WITHOUT = {
     "sync/call_errors.py": "both_apis/test_errors.py runs every test on both APIs",
     "sync/hooks.py": "both_apis/test_hooks.py runs every test on both APIs",
     "sync/pool.py": "both_apis/test_pool.py runs every test on both APIs",
-    "aio/substitute.py": "both_apis/test_substitute.py runs every test on both APIs",
-    "sync/substitute.py": "both_apis/test_substitute.py runs every test on both APIs",
     "aio/subscription.py": "tests/both_apis/test_subscriptions.py runs every test on both APIs",
     "engine/subscription.py": "what the APIs share, in each test of tests/both_apis/test_subscriptions.py",
     "sync/subscription.py": "tests/both_apis/test_subscriptions.py runs every test on both APIs",

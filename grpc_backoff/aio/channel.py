@@ -21,8 +21,8 @@ from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.aio.hooks import Hooks
 from grpc_backoff.aio.listeners import Listeners
 from grpc_backoff.aio.loop_clock import LoopClock
-from grpc_backoff.aio.loops import ended_at_home, is_here, keeps_time, refuse_elsewhere
-from grpc_backoff.aio.multicallables import LAST_INTERCEPTORS, MULTICALLABLES
+from grpc_backoff.aio.loops import ended_at_home, is_here, keeps_time
+from grpc_backoff.aio.multicallables import LAST_INTERCEPTORS, MULTICALLABLES, CallingChannel
 from grpc_backoff.aio.pending import PendingCalls
 from grpc_backoff.aio.pool import ConnectionPool
 from grpc_backoff.aio.shares import Share, SharedPool, Shares, shared_pool
@@ -31,9 +31,8 @@ from grpc_backoff.config.channel_settings import ChannelSettings, Options, read_
 from grpc_backoff.config.proxies import is_proxied
 from grpc_backoff.connection.connector import Connector
 from grpc_backoff.decide.connections.events import ConnectionStatus, State
-from grpc_backoff.engine.channel import BaseChannel
 from grpc_backoff.engine.setup import PoolSetup
-from grpc_backoff.grpcio.aio_private import core_channel
+from grpc_backoff.grpcio.aio_private import GrpcioChannel, core_channel
 from grpc_backoff.grpcio.forks import CoreUse, at_fork, refuse_inherited
 from grpc_backoff.grpcio.poller import Polling
 
@@ -49,7 +48,7 @@ _inherited: list[object] = []
 core."""
 
 
-class Channel(BaseChannel, grpc.aio.Channel):
+class Channel(CallingChannel, grpc.aio.Channel):
     """A `grpc.aio.Channel` that connects according to gRPC's connection-backoff protocol.
 
     Channels are created by `insecure_channel` and `secure_channel`. In addition to grpc's own interface, they have
@@ -59,7 +58,6 @@ class Channel(BaseChannel, grpc.aio.Channel):
     """
 
     _multicallables = MULTICALLABLES
-    _connections: Share
 
     def __init__(
         self,
@@ -279,16 +277,6 @@ class Channel(BaseChannel, grpc.aio.Channel):
             self._calls.close()
             self._pending.cancel()
 
-    def refuse_elsewhere(self) -> None:
-        """Raise WrongLoopError on a loop other than the channel's, or ForkError in the child of a fork."""
-        refuse_inherited(self.target, self._generation)
-        refuse_elsewhere(self.loop, self.target)
-
-    def refuse_if_closed(self) -> None:
-        """Raise grpc's own error if the channel is closed."""
-        if self.closing:
-            raise grpc.aio.UsageError("Channel is closed.")
-
 
 def _inherit() -> CoreUse:
     """Leave the parent's channels untouched in the child of a fork (FK-1)."""
@@ -302,6 +290,33 @@ def _inherit() -> CoreUse:
 
 
 at_fork(_inherit)
+
+
+class Substitute(GrpcioChannel):  # type: ignore[misc] # grpcio's own class is Any here
+    """What `grpc_backoff.install` puts in the place of the class of `grpc.aio`'s channels.
+
+    It makes this library's channels, and grpcio's own for the interceptors of one of them. It is derived from grpcio's
+    class, and grpcio's channels count as its instances, so that other libraries' derived classes and grpcio's own
+    checks work as before.
+    """
+
+    @classmethod
+    def __subclasshook__(cls, other: type) -> bool:
+        """Return whether a class is grpcio's, or is derived from it."""
+        return GrpcioChannel in other.__mro__ if cls is Substitute else NotImplemented
+
+    def __new__(  # type: ignore[misc] # makes objects of other classes
+        cls, target: str, options: Any, credentials: object, compression: Any, interceptors: Any = None
+    ) -> grpc.aio.Channel:
+        """Return a channel; the arguments are those of grpcio's class."""
+        if cls is not Substitute:
+            derived: grpc.aio.Channel = GrpcioChannel.__new__(cls)
+            return derived
+        secure = None if credentials is None else grpc.ChannelCredentials(credentials)
+        if interceptor_channel.is_being_made():
+            return core_channel(target, secure, options, compression, interceptors)
+        with interceptor_channel.made_within():
+            return Channel(target, secure, options, compression, interceptors)
 
 
 def insecure_channel(

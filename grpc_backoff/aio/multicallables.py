@@ -14,11 +14,12 @@ A call takes one of three paths:
 
 from __future__ import annotations
 
+import asyncio
 from asyncio import AbstractEventLoop, _get_running_loop  # the public function raises without a loop: it is slower
-from collections.abc import AsyncIterable, Callable, Container
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Container
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Self
 from weakref import ref
 
 import grpc
@@ -32,13 +33,15 @@ from grpc_backoff.aio.core_channel import CoreChannel
 from grpc_backoff.aio.core_connector import CoreConnection
 from grpc_backoff.aio.finished import make_failable
 from grpc_backoff.aio.interceptor_channel import LISTS, InterceptorChannel, channel_to_nowhere
+from grpc_backoff.aio.loops import refuse_elsewhere
 from grpc_backoff.aio.pool import ConnectionPool
-from grpc_backoff.aio.requests import EndingRequests
 from grpc_backoff.aio.shares import Share
 from grpc_backoff.decide.calls.call_machine import Metadata
 from grpc_backoff.engine.call import CallSetup
-from grpc_backoff.engine.method import Arguments, MethodChannel, is_stream, replaced
+from grpc_backoff.engine.channel import BaseChannel
+from grpc_backoff.engine.method import Arguments, is_stream, replaced
 from grpc_backoff.grpcio.aio_private import READY_NUMBER, core_call, wake_writers
+from grpc_backoff.grpcio.forks import refuse_inherited
 
 if TYPE_CHECKING:
     from grpc_backoff.grpcio.shapes import GivenMetadata
@@ -46,10 +49,9 @@ if TYPE_CHECKING:
 _CREDENTIALS_NEED_TLS = "Call credentials are only valid on secure channels"
 
 
-class CallingChannel(MethodChannel, Protocol):
+class CallingChannel(BaseChannel):
     """What a method's calls need from their channel; it also has the lists of interceptors that `LISTS` names."""
 
-    closing: bool
     loop: AbstractEventLoop
     _calls: Calls
     _interceptor_channel: InterceptorChannel
@@ -59,11 +61,13 @@ class CallingChannel(MethodChannel, Protocol):
 
     def refuse_elsewhere(self) -> None:
         """Raise WrongLoopError on a loop other than the channel's, or ForkError in the child of a fork."""
-        ...
+        refuse_inherited(self.target, self._generation)
+        refuse_elsewhere(self.loop, self.target)
 
     def refuse_if_closed(self) -> None:
         """Raise grpc's own error if the channel is closed."""
-        ...
+        if self.closing:
+            raise grpc.aio.UsageError("Channel is closed.")
 
 
 class MultiCallable(Sender):
@@ -290,6 +294,48 @@ def _failable(method: Callable[..., grpc.aio.Call]) -> Callable[..., grpc.aio.Ca
     return call
 
 
+class EndingRequests(AsyncIterator[object]):
+    """A caller's requests, up to the end of their call.
+
+    grpc reads a caller's asynchronous iterator in a separate task. When a call ends before its requests do, that task
+    keeps waiting for the next request, consumes it, and keeps the call alive until then. Every stream that the server
+    ends leaves such a task behind. Here, the iterator is cancelled when the call ends, just as grpc cancels it when the
+    program cancels the call. A synchronous iterator never waits, so it is passed to grpc unchanged.
+    """
+
+    def __init__(self, requests: AsyncIterable[object]) -> None:
+        self._requests = aiter(requests)
+        self._reader: asyncio.Task[object] | None = None
+        self._over = False
+
+    def end_with(self, call: grpc.aio.Call) -> None:
+        """Make the requests end when `call` ends."""
+        call.add_done_callback(self._end)
+
+    def _end(self, _call: grpc.aio.Call) -> None:
+        self._over = True
+        if self._reader is not None and self._reader is not asyncio.current_task():
+            self._reader.cancel()
+
+    def __aiter__(self) -> Self:
+        """Return the iterator itself."""
+        return self
+
+    async def __anext__(self) -> object:
+        """Return the next request; raise StopAsyncIteration after the last one, or if the call has ended."""
+        if self._over:
+            raise StopAsyncIteration
+        self._reader = asyncio.current_task()
+        try:
+            return await anext(self._requests)
+        except asyncio.CancelledError:
+            if self._over:
+                raise StopAsyncIteration from None  # cancelled by this object
+            raise
+        finally:
+            self._reader = None
+
+
 def _ending_requests(method: Callable[..., grpc.aio.Call]) -> Callable[..., grpc.aio.Call]:
     def call(requests: object, **keywords: object) -> grpc.aio.Call:
         ending = EndingRequests(requests) if isinstance(requests, AsyncIterable) else None
@@ -391,31 +437,24 @@ MULTICALLABLES: dict[str, type[MultiCallable]] = {
 """Multicallable classes, by the name of the channel method that creates each."""
 
 
-Details = grpc.aio.ClientCallDetails
+async def _forward(_last: object, _continuation: object, details: grpc.aio.ClientCallDetails, request: object) -> Any:
+    return _ROUTE.get().forward(details, request)
 
 
 class _LastUnaryUnary(grpc.aio.UnaryUnaryClientInterceptor):
-    async def intercept_unary_unary(self, continuation: object, client_call_details: Details, request: object) -> Any:
-        return _ROUTE.get().forward(client_call_details, request)
+    intercept_unary_unary: Any = _forward
 
 
 class _LastUnaryStream(grpc.aio.UnaryStreamClientInterceptor):
-    async def intercept_unary_stream(self, continuation: object, client_call_details: Details, request: object) -> Any:
-        return _ROUTE.get().forward(client_call_details, request)
+    intercept_unary_stream: Any = _forward
 
 
 class _LastStreamUnary(grpc.aio.StreamUnaryClientInterceptor):
-    async def intercept_stream_unary(
-        self, continuation: object, client_call_details: Details, request_iterator: object
-    ) -> Any:
-        return _ROUTE.get().forward(client_call_details, request_iterator)
+    intercept_stream_unary: Any = _forward
 
 
 class _LastStreamStream(grpc.aio.StreamStreamClientInterceptor):
-    async def intercept_stream_stream(
-        self, continuation: object, client_call_details: Details, request_iterator: object
-    ) -> Any:
-        return _ROUTE.get().forward(client_call_details, request_iterator)
+    intercept_stream_stream: Any = _forward
 
 
 LAST_INTERCEPTORS: dict[str, grpc.aio.ClientInterceptor] = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import grpc
 
@@ -23,7 +23,7 @@ from grpc_backoff.telemetry.log import load_slot_events
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
-    from grpc_backoff.config.call_policies import CallPolicies
+    from grpc_backoff.engine.channel import BaseChannel
     from grpc_backoff.grpcio.shapes import GivenMetadata
     from grpc_backoff.policy.hedging import CallPolicy, HedgingPolicy, Repeats
 
@@ -94,13 +94,6 @@ def load_retries() -> None:
     load_slot_events()
 
 
-class MethodChannel(Protocol):
-    """What a method needs of its channel."""
-
-    target: str
-    call_policies: CallPolicies
-
-
 class Method:
     """The base class for multicallables in both APIs."""
 
@@ -109,7 +102,7 @@ class Method:
 
     def __init__(
         self,
-        channel: MethodChannel,
+        channel: BaseChannel,
         method: str,
         request_serializer: Callable[[object], bytes] | None,
         response_deserializer: Callable[[bytes], object] | None,
@@ -150,7 +143,7 @@ class Method:
         return type(self)(self._channel, self._method, *self._signature, policy=policy, call_id=call_id)
 
     @property
-    def channel(self) -> MethodChannel:
+    def channel(self) -> BaseChannel:
         """The channel that the method belongs to."""
         return self._channel
 

@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Container
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 import grpc
@@ -24,11 +24,14 @@ import grpc
 from grpc_backoff.decide.calls.call_machine import Metadata
 from grpc_backoff.decide.connections.dial_machine import READY
 from grpc_backoff.engine.call import CallSetup
-from grpc_backoff.engine.method import Arguments, Method, MethodChannel, is_stream, replaced
-from grpc_backoff.grpcio.sync_private import channel_to_nowhere, failed_call, inherited_deadline
+from grpc_backoff.engine.channel import BaseChannel
+from grpc_backoff.engine.method import Arguments, Method, is_stream, replaced
+from grpc_backoff.grpcio.forks import refuse_inherited
+from grpc_backoff.grpcio.sync_private import CLOSED_TEXT, channel_to_nowhere, failed_call, inherited_deadline
 from grpc_backoff.sync.call import BlockingCall, Entry, FutureCall, leave
 from grpc_backoff.sync.calls import Calls
 from grpc_backoff.sync.core_connector import CoreConnection
+from grpc_backoff.sync.pool import ConnectionPool
 from grpc_backoff.sync.rendezvous import FutureRendezvous, StreamRendezvous
 from grpc_backoff.sync.replay import Replay
 
@@ -38,24 +41,32 @@ if TYPE_CHECKING:
 _BLOCKING_STYLES = ("__call__", "with_call")
 
 
-class CallingChannel(MethodChannel, Protocol):
-    """What a method's calls need from their channel."""
+class CallingChannel(BaseChannel):
+    """What a method's calls need from their channel.
+
+    Attributes:
+        calls: the environment that the channel's calls share.
+        picks: whether each call asks which connection to take.
+    """
 
     calls: Calls
     picks: bool
     single_threaded: bool
-
-    def connection(self, avoid: Container[object] | None = None) -> CoreConnection | None:
-        """Return the connection for the next call, one to avoid only if no other serves; None if there is none."""
-        ...
+    _pool: ConnectionPool
 
     def has_connection(self) -> bool:
         """Return whether there is a connection, as far as is currently known."""
-        ...
+        return self._pool.has_connection and not self.closing and not self._is_inherited
+
+    def connection(self, avoid: Container[object] | None = None) -> CoreConnection | None:
+        """Return the connection for the next call, one to avoid only if no other serves; None if there is none."""
+        return None if self.closing or self._generation.is_over() else self._pool.connection(avoid)
 
     def refuse(self) -> None:
         """Raise grpcio's ValueError if the channel is closed, or ForkError if it was created before a fork."""
-        ...
+        if self.closing:
+            raise ValueError(CLOSED_TEXT)
+        refuse_inherited(self.target, self._generation)
 
 
 class MultiCallable(Method):
