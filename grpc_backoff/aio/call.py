@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from abc import abstractmethod
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Awaitable, Callable, Container, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -322,6 +322,19 @@ class Call(CallShell, grpc.aio.Call):
         if attempt is not self._attempt and isinstance(outcome, Exception) and not isinstance(outcome, CallError):
             self._raise_outcome()
         self.cancel()
+
+    async def _from_attempt(self, ask: Callable[[Any], Awaitable[object]]) -> tuple[Any, object]:
+        """Ask one attempt after the other, as long as another follows; return the one that answered, and its answer."""
+        while True:
+            attempt = await self.running_or_cancel()
+            try:
+                return attempt, await ask(attempt)
+            except grpc.aio.AioRpcError:
+                if not await self.follows_or_cancel(attempt):
+                    raise
+            except asyncio.CancelledError:
+                self._cancelled_while(attempt)
+                raise
 
     def _raise_outcome(self) -> None:
         """Raise the outcome, unless it is an attempt, which reports its own end."""

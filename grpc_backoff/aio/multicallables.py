@@ -138,8 +138,7 @@ class MultiCallable(Sender):
         # A bound method, because calling an object by its `__call__` would first collect the keywords in a dictionary.
         direct = made.__call__ if self.takes_one_request else _ending_requests(made)
         if watched is not None:
-            now = self._channel._calls.clock.now
-            direct = _failable(_with_end(direct, lambda: partial(watched.call_ended, now())))
+            direct = _watched(direct, watched, self._channel._calls.now)
         if self._channel._pool.picks and core.served:
             self._several = {
                 connection: method
@@ -156,17 +155,9 @@ class MultiCallable(Sender):
         through.arrange(self.arity, getattr(self._channel, self._interceptors))
         if self._intercepted is None:
             self._intercepted = self._on_channel(through.channel)
-        timeout, metadata, credentials, wait_for_ready, compression = arguments
         token = _ROUTE.set(self)  # interceptors run in a task, which inherits this
         try:
-            return self._intercepted(
-                request,
-                timeout=timeout,
-                metadata=metadata,
-                credentials=credentials,
-                wait_for_ready=wait_for_ready,
-                compression=compression,
-            )
+            return self._intercepted(request, **arguments._asdict())
         finally:
             _ROUTE.reset(token)
 
@@ -240,16 +231,8 @@ class MultiCallable(Sender):
             connection = self._bind(avoid)
         if connection is None:
             return None
-        call = self._direct(  # as in `_enter`
-            request,
-            timeout=seconds,
-            metadata=grpc.aio.Metadata(*replaced(arguments.metadata, instead)) if instead else arguments.metadata,
-            credentials=arguments.credentials,
-            wait_for_ready=False,
-            compression=arguments.compression,
-        )
-        connection.core_channel.began(call, self._owner)
-        return call, connection
+        metadata = grpc.aio.Metadata(*replaced(arguments.metadata, instead)) if instead else arguments.metadata
+        return self._enter(connection.core_channel, request, arguments, seconds, metadata), connection
 
     def _enter(
         self, core: CoreChannel, request: object, arguments: Arguments, timeout: float | None, metadata: object
@@ -271,23 +254,15 @@ class MultiCallable(Sender):
         return call
 
 
-def _with_end(
-    method: Callable[..., grpc.aio.Call], begin: Callable[[], Callable[[grpc.aio.Call], None]]
+def _watched(
+    method: Callable[..., grpc.aio.Call], connection: CoreConnection, now: Callable[[], float]
 ) -> Callable[..., grpc.aio.Call]:
-    """Return a method whose calls call what `begin` returns for each of them when they have ended."""
+    """Return a method whose calls tell a watched connection that they have ended, and can be failed (LV-2, PO-2)."""
 
     def call(request: object, **keywords: object) -> grpc.aio.Call:
-        on_end = begin()
+        began = now()
         made = method(request, **keywords)
-        made.add_done_callback(on_end)
-        return made
-
-    return call
-
-
-def _failable(method: Callable[..., grpc.aio.Call]) -> Callable[..., grpc.aio.Call]:
-    def call(request: object, **keywords: object) -> grpc.aio.Call:
-        made = method(request, **keywords)
+        made.add_done_callback(partial(connection.call_ended, began))
         make_failable(made)
         return made
 

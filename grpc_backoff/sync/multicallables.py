@@ -21,14 +21,13 @@ from weakref import ref
 
 import grpc
 
-from grpc_backoff.decide.calls.call_machine import Metadata
 from grpc_backoff.decide.connections.dial_machine import READY
 from grpc_backoff.engine.call import CallSetup
 from grpc_backoff.engine.channel import BaseChannel
-from grpc_backoff.engine.method import Arguments, Method, is_stream, replaced
+from grpc_backoff.engine.method import Arguments, Method, is_stream
 from grpc_backoff.grpcio.forks import refuse_inherited
-from grpc_backoff.grpcio.sync_private import CLOSED_TEXT, channel_to_nowhere, failed_call, inherited_deadline
-from grpc_backoff.sync.call import BlockingCall, Entry, FutureCall, leave
+from grpc_backoff.grpcio.sync_private import CLOSED_TEXT, channel_to_nowhere, inherited_deadline
+from grpc_backoff.sync.call import Attempts, BlockingCall, Entry, FutureCall, follow
 from grpc_backoff.sync.calls import Calls
 from grpc_backoff.sync.core_connector import CoreConnection
 from grpc_backoff.sync.pool import ConnectionPool
@@ -37,8 +36,6 @@ from grpc_backoff.sync.replay import Replay
 
 if TYPE_CHECKING:
     from grpc_backoff.grpcio.shapes import GivenMetadata
-
-_BLOCKING_STYLES = ("__call__", "with_call")
 
 
 class CallingChannel(BaseChannel):
@@ -138,11 +135,11 @@ class MultiCallable(Method):
         """Make a call that runs in the background, on the connection that it has entered."""
         connection, token, _ = entry
         try:
-            call = _Attempts(self, style, request, arguments).make(entry, arguments.timeout, ())
+            call = Attempts(self.enter, self.arity, style, request, arguments).make(entry, arguments.timeout, ())
         except BaseException:
             connection.ended(token)
             raise
-        _follow(call, connection, token)
+        follow(call, connection, token)
         return call
 
     # The other path.
@@ -175,9 +172,8 @@ class MultiCallable(Method):
         if not self.takes_one_request and not machine.handed_over:
             replay = Replay(request, self.serializer, channel.calls.replay_limit)
             sender, request = self.of_bytes(), None
-        attempts = _Attempts(
-            sender, "future" if blocking and hedged else style, request, arguments, replay, single=single
-        )
+        of_attempts = "future" if blocking and hedged else style
+        attempts = Attempts(sender.enter, self.arity, of_attempts, request, arguments, replay, single=single)
         timeout, limit = _bounded(arguments.timeout), self._config.timeout
         setup = CallSetup(channel.calls, machine, attempts, timeout, limit, self._call_id, request)
         if hedged:
@@ -205,79 +201,6 @@ class MultiCallable(Method):
         # A stream waits for ready, because otherwise the lack of a connection could fail it first.
         method = getattr(channel_to_nowhere(), self.arity)(self._method, *self._signature)
         return getattr(method, style)(request, *arguments._replace(wait_for_ready=not self.takes_one_request))
-
-
-class _Attempts:
-    """Makes the attempts of one call."""
-
-    __slots__ = ("_arguments", "_multicallable", "_replay", "_request", "_single", "_style", "enter")
-
-    def __init__(
-        self,
-        multicallable: MultiCallable,
-        style: str,
-        request: Any,
-        arguments: Arguments,
-        replay: Replay | None = None,
-        *,
-        single: bool = False,
-    ) -> None:
-        self._multicallable = multicallable
-        self.enter = multicallable.enter
-        self._style = style
-        self._request = request
-        self._arguments = arguments
-        self._replay = replay
-        self._single = single
-
-    def make(self, entry: Entry, seconds: float | None, instead: Metadata) -> Any:
-        connection, _, method = entry
-        _, metadata, credentials, _, compression = self._arguments
-        replay = self._replay
-        request = self._request if replay is None else replay.attempt()
-        if instead:
-            metadata = replaced(metadata, instead)
-        in_background = self._style not in _BLOCKING_STYLES or self._multicallable.arity.endswith("stream")
-        if in_background:
-            connection.streamed = True
-        # The call is fail-fast in the core. If the connection breaks just as a wait-for-ready call is assigned to it,
-        # the core would keep the call waiting for the core's own next attempt, long after this channel is READY again.
-        blocking = self._style in _BLOCKING_STYLES and self._multicallable.arity == "stream_unary"
-        try:
-            call = getattr(method, self._style)(request, seconds, metadata, credentials, False, compression)
-        except ValueError as error:  # the channel was closed
-            refusal = connection.refusal(error)
-            if refusal is error or not in_background:
-                raise refusal from None
-            call = failed_call(refusal)
-        finally:
-            if replay is not None and blocking:
-                replay.end(request)
-        if replay is not None and not blocking and not call.add_callback(partial(replay.end, request)):
-            replay.end(request)
-        if self._single:  # its caller already holds the call
-            token = object()
-            connection.calls.add(token)
-            if connection.room is not None:
-                connection.room.add(token)
-            _follow(call, connection, token)
-        return call
-
-    def committed(self) -> None:
-        if self._replay is not None:
-            self._replay.release()
-
-
-def _follow(call: Any, connection: CoreConnection, token: object) -> None:
-    """Remove a call from its connection once it has ended."""
-    # Keep no reference to the call itself, because grpcio cancels a call when nothing refers to it any more.
-    state = call._state  # noqa: SLF001 - `code()` of a single-threaded one raises before its end
-
-    def ended() -> None:
-        leave(connection, token, state.code, state.details)
-
-    if not call.add_callback(ended):
-        ended()
 
 
 def _note(held: ref[MultiCallable], connection: CoreConnection) -> None:
