@@ -25,7 +25,7 @@ from grpc_backoff.aio.loops import ended_at_home, is_here, keeps_time
 from grpc_backoff.aio.multicallables import LAST_INTERCEPTORS, MULTICALLABLES, CallingChannel
 from grpc_backoff.aio.pending import PendingCalls
 from grpc_backoff.aio.pool import ConnectionPool
-from grpc_backoff.aio.shares import Share, SharedPool, Shares, shared_pool
+from grpc_backoff.aio.shares import Share, Shares, shared_pool
 from grpc_backoff.base.chance import CHANCE
 from grpc_backoff.config.channel_settings import ChannelSettings, Options, read_channel
 from grpc_backoff.config.proxies import is_proxied
@@ -67,7 +67,7 @@ class Channel(CallingChannel, grpc.aio.Channel):
         compression: grpc.Compression | None,
         interceptors: Interceptors | None,
         *,
-        connector: Any = None,
+        connector: Connector[CallConnection] | None = None,
         **settings: Unpack[ChannelSettings],
     ) -> None:
         """Create the channel; see `insecure_channel`. `connector` is for `grpc_backoff.testing.scripted_channel`."""
@@ -90,23 +90,36 @@ class Channel(CallingChannel, grpc.aio.Channel):
         self._stream_unary_interceptors = intercepting["stream_unary"]
         self._stream_stream_interceptors = intercepting["stream_stream"]
         self._secure = credentials is not None
-        self.loop = self._loop = loop = _working_loop()  # the second is the name in grpcio, which others read
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            loop = asyncio.get_event_loop()  # the one that grpc has just used for the interceptor channel
+        self.loop = self._loop = loop  # the second is the name in grpcio, which others read
         """The event loop that the channel belongs to."""
         shares = connector is None and setup.clock is None and setup.rng is None and keeps_time(loop)  # SH-1: one clock
         key = self._key if shares else None
         self._clock = clock = setup.clock or LoopClock(loop)
         rng = setup.rng or CHANCE
         pool_setup = PoolSetup(target, setup.policy, setup.pool, clock, rng, core_options, key)
+
+        # Neither function may refer to this channel or its settings, because the pool may outlive it.
+        def make_connector(endpoint: str) -> core_connector.CoreConnector | Connector[CallConnection]:
+            if connector is not None:
+                return connector
+            there, dial_options = pool_setup.dialled(endpoint)
+            return core_connector.CoreConnector(
+                there, credentials, dial_options, compression, pool_setup.policy, clock=clock, loop=loop
+            )
+
         # SH-2: channels with TLS have separate pools, as in grpcio.
-        shared = shared_pool(
+        self._pool = shared_pool(
             None if credentials is not None else key,
             loop,
-            lambda: _make_pool(pool_setup, credentials, compression, connector, loop),
+            lambda: ConnectionPool(pool_setup, Shares(), connector=make_connector, loop=loop),
         )
-        self._pool = shared.pool
         self._listeners = Listeners(setup.listeners, loop)
         self._pending = PendingCalls(target, loop, proxied=is_proxied(target, core_options))
-        self._connections = Share(shared, self._pending, self._listeners, loop)
+        self._connections = Share(self._pool, self._pending, self._listeners, loop)
         # A pending call keeps the channel alive, and the channel keeps its share alive. A strong reference back to the
         # share would complete a cycle.
         self._pending.pool = proxy(self._connections)
@@ -237,24 +250,20 @@ class Channel(CallingChannel, grpc.aio.Channel):
 
     def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
         """Return the channel's state; with `try_to_connect`, ask for a connection if there is none."""
-        if not is_here(self.loop):
-            return self._get_state_elsewhere(try_to_connect)
-        if try_to_connect and not self.closing:
+        here, wants = is_here(self.loop), try_to_connect and not self.closing
+        if wants:
             refuse_inherited(self.target, self._generation)
-        self._pool.look()
+        if here:
+            self._pool.look()
+        elif wants and not self.loop.is_running():
+            self.refuse_elsewhere()  # a program that polls for READY here would poll for ever
         state = self._connections.state
-        if try_to_connect and not self.closing:
+        if wants and here:
             self._connections.want()
-        return grpc.ChannelConnectivity[state.name]
-
-    def _get_state_elsewhere(self, try_to_connect: bool) -> grpc.ChannelConnectivity:
-        if try_to_connect and not self.closing:
-            refuse_inherited(self.target, self._generation)
-            if not self.loop.is_running():
-                self.refuse_elsewhere()  # a program that polls for READY here would poll for ever
+        elif wants:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self.loop.call_soon_threadsafe(self._connections.want)
-        return grpc.ChannelConnectivity[self._connections.state.name]
+        return grpc.ChannelConnectivity[state.name]
 
     async def wait_for_state_change(self, last_observed_state: grpc.ChannelConnectivity) -> None:
         """Wait until the channel's state differs from `last_observed_state`."""
@@ -379,31 +388,3 @@ def _made(
         chain = interceptor_channel.passed_on(interceptors)
         return cast("Channel", core_channel(target, cast("Any", credentials), options or (), compression, chain))
     return Channel(target, credentials, options, compression, interceptors, **settings)
-
-
-def _make_pool(
-    setup: PoolSetup,
-    credentials: grpc.ChannelCredentials | CredentialsSource | None,
-    compression: grpc.Compression | None,
-    connector: Connector[CallConnection] | None,
-    loop: asyncio.AbstractEventLoop,
-) -> SharedPool:
-    """Return the connections of one or more channels, with the channels' shares in them."""
-
-    def make_connector(endpoint: str) -> core_connector.CoreConnector | Connector[CallConnection]:
-        if connector is not None:
-            return connector
-        target, options = setup.dialled(endpoint)
-        return core_connector.CoreConnector(
-            target, credentials, options, compression, setup.policy, clock=setup.clock, loop=loop
-        )
-
-    shares = Shares()
-    return SharedPool(ConnectionPool(setup, shares, connector=make_connector, loop=loop), shares)
-
-
-def _working_loop() -> asyncio.AbstractEventLoop:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.get_event_loop()  # the one that grpc has just used for the interceptor channel

@@ -32,13 +32,7 @@ class Hooks(ChannelHooks):
     def ask(self, hook: Hook, failed: FailedCall, began: float, context: Context, done: Done) -> None:
         """Run a hook, then call `done` with the renewed metadata, if any; at once if there is no such hook.
 
-        Args:
-            hook: the hook to run.
-            failed: the argument of the hook.
-            began: when the failed attempt began, in seconds on the channel's clock; a renewal since then need not be
-                repeated.
-            context: the call's context, in which the hook runs.
-            done: called on the event loop.
+        The arguments are those of `_prepare`; `failed` is the hook's.
         """
         run = self._prepare(hook, began, context, done)
         if run is not None:

@@ -13,7 +13,7 @@ import grpc.aio
 from grpc_backoff.aio.call_errors import RetriesExhaustedError
 from grpc_backoff.aio.multicallables import MultiCallable
 from grpc_backoff.decide.calls import subscription_machine as s
-from grpc_backoff.decide.calls.call_machine import CallHook
+from grpc_backoff.decide.calls.call_machine import CallHook, HookDone
 from grpc_backoff.engine.method import Arguments
 from grpc_backoff.engine.subscription import SubscriptionSetup, SubscriptionShell, checked
 from grpc_backoff.policy.retry import Retry
@@ -103,7 +103,7 @@ class Subscription(SubscriptionShell):
         self._over(error)
 
     def _hook_done(self, metadata: Metadata | None) -> None:
-        self._answer(metadata)
+        self.feed(HookDone(metadata))
         self._wake()
 
     def _cancelled(self) -> BaseException:

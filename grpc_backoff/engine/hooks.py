@@ -73,6 +73,13 @@ class ChannelHooks:
         One run of the hook that renews credentials serves all calls whose attempts began before the run ended, because
         those attempts used the old credentials. A failed run serves only the calls that waited for it, because the next
         run may succeed.
+
+        Args:
+            hook: the hook to run.
+            began: when the failed attempt began, in seconds on the channel's clock; a renewal since then need not be
+                repeated.
+            context: the call's context, in which the hook runs.
+            done: called with the renewed metadata, or with None.
         """
         function: Any = getattr(self._hooks, hook.value, None)
         if hook is not Hook.REFRESH:

@@ -45,12 +45,7 @@ class Hooks(ChannelHooks):
     def ask(self, hook: Hook, failed: FailedCall, began: float, context: Context) -> Metadata | None:
         """Run a hook in this thread and return the renewed metadata; None if it renewed nothing or raised.
 
-        Args:
-            hook: the hook to run.
-            failed: the argument of the hook.
-            began: when the failed attempt began, in seconds on the channel's clock; a renewal since then need not be
-                repeated.
-            context: the call's context, in which the hook runs.
+        The arguments are those of `_prepare`; `failed` is the hook's.
         """
         answer: SimpleQueue[Metadata | None] = SimpleQueue()
         run = self._prepare(hook, began, context, answer.put)

@@ -23,7 +23,6 @@ from grpc_backoff.sync.call_errors import RetriesExhaustedError
 from grpc_backoff.sync.multicallables import MultiCallable
 
 if TYPE_CHECKING:
-    from grpc_backoff.decide.calls.call_machine import Metadata
     from grpc_backoff.grpcio.shapes import BackgroundCall
     from grpc_backoff.sync.calls import Calls
 
@@ -118,9 +117,6 @@ class Subscription(SubscriptionShell):
 
     def _cancelled(self) -> Any:
         return InactiveRpcError(call_state(grpc.StatusCode.CANCELLED, self._closed_details, (), ()))
-
-    def _metadata(self, pairs: Metadata | None) -> Metadata | None:
-        return pairs
 
     def _drain(self) -> None:
         with self._changed:
