@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Container, Sequence
+from collections.abc import Awaitable, Callable, Container
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +35,7 @@ from grpc_backoff.grpcio.private import CANCELLED_DETAILS, Status
 if TYPE_CHECKING:
     from grpc_backoff.decide.calls import hedging_machine as h
 
-_RUNNING, _DONE = m.CallPhase.RUNNING, m.CallPhase.DONE  # up to Python 3.11, access to a member is slow
+_RUNNING = m.CallPhase.RUNNING  # up to Python 3.11, access to a member is slow
 _BEGUN, _OBSERVED, _UNOBSERVED = m.Begun(), m.OkStatus(observed=True), m.OkStatus(observed=False)
 _GRACE_FOR_TRAILERS = 0.02
 """How long to wait after empty initial metadata, in seconds, because a trailers-only failure may follow (RT-8)."""
@@ -101,12 +101,6 @@ class Call(CallShell, grpc.aio.Call):
             self._drain()
 
     # Driving the machine. All the overhead of a call that succeeds at the first attempt is in the next two sections.
-
-    def _step(self, input_: Any) -> Sequence[h.Effect]:
-        if self._state.phase is _DONE:
-            return ()  # the end is final; later inputs are ignored
-        self._state, effects = self._machine.step(self._state, input_, self._calls.now(), self._calls)
-        return effects
 
     def _drained(self) -> None:
         self._record()
@@ -229,9 +223,6 @@ class Call(CallShell, grpc.aio.Call):
         metadata = error.initial_metadata(), error.trailing_metadata()
         return Status(error.code(), error.details() or "", *metadata, error.debug_error_string())
 
-    def _hook_done(self, metadata: m.Metadata | None) -> None:
-        self.feed(m.HookDone(metadata))
-
     # The end.
 
     def _settle(self, outcome: Outcome) -> None:
@@ -308,13 +299,11 @@ class Call(CallShell, grpc.aio.Call):
 
     async def running_or_cancel(self) -> Any:
         """Like `running`, for methods whose cancellation cancels the RPC."""
-        while self._attempt is None and self._outcome is None:
-            try:
-                await self._change()
-            except asyncio.CancelledError:
-                self.cancel()
-                raise
-        return self._attempt or await self.running()
+        try:
+            return await self.running()
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
 
     def _cancelled_while(self, attempt: grpc.aio.Call) -> None:
         """Cancel the call, as grpc does if awaiting it is cancelled; raise the error of a failed step that ended it."""

@@ -191,12 +191,10 @@ class Channel(CallingChannel, grpc.aio.Channel):
         end = self._clock.now() + (grace or 0.0)
         self._calls.close()
         try:
-            if (
-                not grace and self._interceptor_channel.is_open
-            ):  # first: interceptors that have not begun find it closed
-                await self._interceptor_channel.close(None)
             if grace:
                 await self._pending.emptied(grace)
+            else:
+                await self._interceptor_channel.close(None)  # first: interceptors that have not begun find it closed
         finally:
             self._connections.leave()
             self._pending.cancel()

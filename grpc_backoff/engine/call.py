@@ -6,6 +6,7 @@ Each API defines how to read the status of one of grpc's attempts, and which err
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from contextvars import copy_context
 from functools import lru_cache
 from sys import modules
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from grpc_backoff.engine.method import Arguments
     from grpc_backoff.grpcio.call_errors import RetriesExhaustedError
 
+_DONE = m.CallPhase.DONE  # up to Python 3.11, access to a member is slow
 BETWEEN = frozenset({m.CallPhase.SLEEPING, m.CallPhase.DECIDING})
 """The phases of a call between two attempts."""
 _FEW = range(11)
@@ -132,6 +134,15 @@ class CallShell(Stepper["h.Input", "h.Effect"]):
         if self._connection is None:
             return () if self._state.waited else None
         return (self._connection,)
+
+    def _step(self, input_: Any) -> Sequence[h.Effect]:
+        if self._state.phase is _DONE:
+            return ()  # the end is final; later inputs are ignored
+        self._state, effects = self._machine.step(self._state, input_, self._calls.now(), self._calls)
+        return effects
+
+    def _hook_done(self, metadata: m.Metadata | None) -> None:
+        self.feed(m.HookDone(metadata))
 
     @abstractmethod
     def _has_outcome(self) -> bool:

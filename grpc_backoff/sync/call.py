@@ -147,11 +147,9 @@ class _SteppedCall(CallShell):
         super().__init__(setup)
 
     def _step(self, input_: Any) -> Sequence[h.Effect]:
-        if self._state.phase is m.CallPhase.DONE:
-            return ()  # the end is final; later inputs are ignored
         if isinstance(input_, _OF_CONNECTIONS) and self._state.phase is not m.CallPhase.WAITING:
             return ()  # the call no longer waits for a connection
-        self._state, effects = self._machine.step(self._state, input_, self._calls.now(), self._calls)
+        effects = super()._step(input_)
         self._record()  # before the effects, because a blocking call makes a whole attempt in one of them
         return effects
 
@@ -375,9 +373,6 @@ class FutureCall(_SteppedCall):
     def _drain(self) -> None:
         with self._lock:
             super()._drain()
-
-    def _hook_done(self, metadata: m.Metadata | None) -> None:
-        self.feed(m.HookDone(metadata))
 
     def _carry_out(self, effect: h.Effect) -> None:
         match effect:
