@@ -8,7 +8,6 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from contextvars import Context
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 from weakref import WeakSet, proxy
 
@@ -156,9 +155,7 @@ class Channel(CallingChannel, grpc.aio.Channel):
         """Return the channel."""
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_raised: object) -> None:
         """Close the channel; running calls are cancelled."""
         await self.close()
 

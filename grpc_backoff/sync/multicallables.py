@@ -178,14 +178,11 @@ class MultiCallable(Method):
         setup = CallSetup(channel.calls, machine, attempts, timeout, limit, self._call_id, request)
         if hedged:
             return self._make_hedged(setup, style, stream=self.arity == "unary_stream")
-        if blocking or single:
-            blocked = BlockingCall(setup)
-            if replay is not None:
-                replay.overfull = blocked.commit
-            return blocked.run()
-        call = FutureCall(setup)
+        call = BlockingCall(setup) if blocking or single else FutureCall(setup)
         if replay is not None:
             replay.overfull = call.commit
+        if isinstance(call, BlockingCall):
+            return call.run()
         made: object = FutureRendezvous(call) if style == "future" else StreamRendezvous(call)
         call.start()
         return made
