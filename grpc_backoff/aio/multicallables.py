@@ -73,7 +73,7 @@ class CallingChannel(BaseChannel):
 class MultiCallable(Sender):
     """One method of one channel, across any number of connections."""
 
-    _channel: CallingChannel
+    channel: CallingChannel
 
     def __init__(self, channel: CallingChannel, method: str, *signature: Any, **keywords: Any) -> None:
         super().__init__(channel, method, *signature, **keywords)
@@ -101,14 +101,14 @@ class MultiCallable(Sender):
         answered: Callable[[], object] | None = None,
     ) -> Callable[..., grpc.aio.Call]:
         signature = self._telling(hear, answered)
-        made: Callable[..., grpc.aio.Call] = getattr(channel, self.arity)(self._method, *signature)
+        made: Callable[..., grpc.aio.Call] = getattr(channel, self.arity)(self.method, *signature)
         return made
 
     def _ready(self) -> CallConnection | None:
         """Return the connection that calls may use right now, with grpc's multicallable on it; None without one."""
         if _get_running_loop() is not self._loop:
-            self._channel.refuse_elsewhere()
-        return None if self._channel.closing else self._bind()
+            self.channel.refuse_elsewhere()
+        return None if self.channel.closing else self._bind()
 
     def _bind(self, avoid: Container[object] | None = None) -> CallConnection | None:
         """Create grpc's multicallable on the current connection and return the connection; None if there is none.
@@ -118,7 +118,7 @@ class MultiCallable(Sender):
         core = self._core
         if core is not None and not core.retired and core.check(False) == READY_NUMBER:
             return self._connection
-        channel = self._channel
+        channel = self.channel
         connection = channel._connections.connection(avoid) if channel._pool.has_connection else None
         if connection is None:
             self._connection = self._core = None
@@ -138,8 +138,8 @@ class MultiCallable(Sender):
         # A bound method, because calling an object by its `__call__` would first collect the keywords in a dictionary.
         direct = made.__call__ if self.takes_one_request else _ending_requests(made)
         if watched is not None:
-            direct = _watched(direct, watched, self._channel._calls.now)
-        if self._channel._pool.picks and core.served:
+            direct = _watched(direct, watched, self.channel._calls.now)
+        if self.channel._pool.picks and core.served:
             self._several = {
                 connection: method
                 for connection, method in self._several.items()
@@ -151,8 +151,8 @@ class MultiCallable(Sender):
     # The other paths.
 
     def _make_intercepted(self, request: object, arguments: Arguments) -> object:
-        through = self._channel._interceptor_channel
-        through.arrange(self.arity, getattr(self._channel, self._interceptors))
+        through = self.channel._interceptor_channel
+        through.arrange(self.arity, getattr(self.channel, self._interceptors))
         if self._intercepted is None:
             self._intercepted = self._on_channel(through.channel)
         token = _ROUTE.set(self)  # interceptors run in a task, which inherits this
@@ -165,8 +165,8 @@ class MultiCallable(Sender):
         """Make the call that the interceptors have passed on; they may have changed its method."""
         method = details.method.decode() if isinstance(details.method, bytes) else details.method
         callee = self
-        if method != self._method:
-            callee = getattr(self._channel, self.arity)(method, *self._signature)
+        if method != self.method:
+            callee = getattr(self.channel, self.arity)(method, *self._signature)
         arguments = Arguments(details.timeout, details.metadata, details.credentials, details.wait_for_ready, None)
         return callee._make_call(request, arguments, forwarded=True)
 
@@ -175,7 +175,7 @@ class MultiCallable(Sender):
 
         `forwarded` is whether the interceptors have already passed the call on.
         """
-        channel, waits, policy = self._channel, arguments.wait_for_ready, self._policy
+        channel, waits, policy = self.channel, arguments.wait_for_ready, self._policy
         if not forwarded:
             channel.refuse_elsewhere()  # a fork's child may run on a copy of the loop
             if channel._interceptor_channel.always or getattr(channel, self._interceptors):
@@ -209,7 +209,7 @@ class MultiCallable(Sender):
 
     def _reject(self, request: object, arguments: Arguments) -> object:
         """Make a call that grpc rejects before it sends anything, so that the caller gets grpc's own error."""
-        method = self._on_channel(channel_to_nowhere(self._channel._interceptor_channel.credentials))
+        method = self._on_channel(channel_to_nowhere(self.channel._interceptor_channel.credentials))
         # A stream waits for ready, because otherwise the lack of a connection could fail it first.
         return method(request, **arguments._replace(wait_for_ready=not self.takes_one_request)._asdict())
 
@@ -343,7 +343,7 @@ class _OneRequest(MultiCallable):
         # CH-5: all the overhead of a call on a READY channel is here and in `CoreChannel.ended`. `_ready` and `began`
         # are inlined, because their code drops out of the processor's caches while a call waits for its answer, so each
         # function that the next call runs through would cost a microsecond or two.
-        channel, core = self._channel, self._core
+        channel, core = self.channel, self._core
         if (
             core is None
             or wait_for_ready
@@ -382,7 +382,7 @@ class _RequestStream(MultiCallable):
         compression: grpc.Compression | None = None,
     ) -> Any:
         """Call the method; see the multicallables of `grpc.aio`."""
-        roundabout = wait_for_ready or not self._plain or getattr(self._channel, self._interceptors)
+        roundabout = wait_for_ready or not self._plain or getattr(self.channel, self._interceptors)
         connection = None if roundabout else self._ready()
         arguments = Arguments(timeout, metadata, credentials, wait_for_ready, compression)
         if connection is None:

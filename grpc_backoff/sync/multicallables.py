@@ -51,10 +51,6 @@ class CallingChannel(BaseChannel):
     single_threaded: bool
     _pool: ConnectionPool
 
-    def has_connection(self) -> bool:
-        """Return whether there is a connection, as far as is currently known."""
-        return self._pool.has_connection and not self.closing and not self._is_inherited
-
     def connection(self, avoid: Container[object] | None = None) -> CoreConnection | None:
         """Return the connection for the next call, one to avoid only if no other serves; None if there is none."""
         return None if self.closing or self._generation.is_over() else self._pool.connection(avoid)
@@ -69,7 +65,7 @@ class CallingChannel(BaseChannel):
 class MultiCallable(Method):
     """One method of one channel, across any number of connections."""
 
-    _channel: CallingChannel
+    channel: CallingChannel
 
     def __init__(self, channel: CallingChannel, method: str, *signature: Any, **keywords: Any) -> None:
         """Take the arguments of `Method`."""
@@ -103,8 +99,8 @@ class MultiCallable(Method):
         self, before: tuple[CoreConnection, object] | None, avoid: Container[object] | None
     ) -> tuple[CoreConnection, object] | None:
         """Return the current connection with grpc's multicallable on it; None if there is no new connection."""
-        connection = self._channel.connection(avoid)
-        if connection is not None and self._channel.picks:
+        connection = self.channel.connection(avoid)
+        if connection is not None and self.channel.picks:
             return connection, self._several.get(connection) or self._bind_several(connection)
         if connection is None or (before is not None and connection is before[0]):
             return None
@@ -124,7 +120,7 @@ class MultiCallable(Method):
     def _on(self, connection: CoreConnection) -> object:
         self._notes = not connection.served
         note = partial(_note, ref(self), connection) if self._notes else None
-        return getattr(connection.channel, self.arity)(self._method, *self._telling(connection.hear, note))
+        return getattr(connection.channel, self.arity)(self.method, *self._telling(connection.hear, note))
 
     def note_no_more(self) -> None:
         """Make grpc's multicallables anew, because a message has been noted. Thread-safe."""
@@ -146,7 +142,7 @@ class MultiCallable(Method):
 
     def _make_call(self, style: str, request: Any, arguments: Arguments, *, blocking: bool) -> object:
         """Make a call that may have to wait or be repeated; `style` is the name of a method of grpc's multicallable."""
-        channel = self._channel
+        channel = self.channel
         channel.refuse()
         # The end of a single-threaded stream is known only when its reader reaches it, so such a stream waits for its
         # connection but is not repeated.
@@ -160,7 +156,7 @@ class MultiCallable(Method):
         policy = None if alone else self._policy
         hedged = policy is not None and self._hedged
         machine = self._rules(
-            policy, arguments.wait_for_ready, may_break=policy is None and not single and channel.has_connection()
+            policy, arguments.wait_for_ready, may_break=policy is None and not single and channel._pool.has_connection
         )
         if arguments.metadata is not None:  # see `_freeze`
             arguments = arguments._replace(metadata=tuple(arguments.metadata))
@@ -196,7 +192,7 @@ class MultiCallable(Method):
     def _reject(self, style: str, request: object, arguments: Arguments) -> object:
         """Make a call that grpc rejects before it sends anything, so that the caller gets grpc's own error."""
         # A stream waits for ready, because otherwise the lack of a connection could fail it first.
-        method = getattr(channel_to_nowhere(), self.arity)(self._method, *self._signature)
+        method = getattr(channel_to_nowhere(), self.arity)(self.method, *self._signature)
         return getattr(method, style)(request, *arguments._replace(wait_for_ready=not self.takes_one_request))
 
 
