@@ -101,7 +101,7 @@ class Channel(CallingChannel, grpc.aio.Channel):
         rng = setup.rng or CHANCE
         pool_setup = PoolSetup(target, setup.policy, setup.pool, clock, rng, core_options, key)
 
-        # Neither function may refer to this channel or its settings, because the pool may outlive it.
+        # It may not refer to this channel or its settings, because the pool may outlive both.
         def make_connector(endpoint: str) -> core_connector.CoreConnector | Connector[CallConnection]:
             if connector is not None:
                 return connector

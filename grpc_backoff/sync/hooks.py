@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 import logging
-import threading
 from collections.abc import Callable
 from contextvars import Context
 from dataclasses import fields
@@ -16,6 +15,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
+from grpc_backoff.base import threads
 from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.decide.calls.call_machine import Hook, Metadata
 from grpc_backoff.engine.hooks import ChannelHooks, Done, Run
@@ -71,9 +71,8 @@ class Hooks(ChannelHooks):
         run = self._prepare(hook, began, context, done)
         if run is not None:
             work = partial(self._run, run, failed)
-            thread = threading.Thread(target=work, name="grpc-backoff-hook", daemon=True)
             try:
-                Context().run(thread.start)
+                threads.start(work, "grpc-backoff-hook")
             except RuntimeError:  # the interpreter is about to exit, or there are too many threads
                 otherwise(work)
 
