@@ -59,8 +59,8 @@ def installed() -> Iterator[None]:
 
 def _substitutes() -> list[tuple[Any, type]]:
     """Return grpcio's modules, each with the class that replaces its `Channel`."""
-    from grpc_backoff.aio.substitute import Substitute as AsyncioSubstitute  # noqa: PLC0415
-    from grpc_backoff.sync.substitute import Substitute as ThreadedSubstitute  # noqa: PLC0415
+    from grpc_backoff.aio.channel import Substitute as AsyncioSubstitute  # noqa: PLC0415
+    from grpc_backoff.sync.channel import Substitute as ThreadedSubstitute  # noqa: PLC0415
 
     modules = ("grpc.aio._channel", AsyncioSubstitute), ("grpc._channel", ThreadedSubstitute)
     return [(importlib.import_module(name), substitute) for name, substitute in modules]

@@ -80,20 +80,11 @@ class StreamResponse(Call):
 
     async def _next_response(self) -> object:
         while True:
-            attempt = await self.running_or_cancel()
-            try:
-                response = await self._read(attempt)
-            except grpc.aio.AioRpcError:
-                if not await self.follows_or_cancel(attempt):
-                    raise
-            except asyncio.CancelledError:
-                self._cancelled_while(attempt)
-                raise
-            else:
-                if attempt is self._attempt:
-                    if response is not grpc.aio.EOF:
-                        self.commit()
-                    return response
+            attempt, response = await self._from_attempt(self._read)
+            if attempt is self._attempt:
+                if response is not grpc.aio.EOF:
+                    self.commit()
+                return response
 
     async def _read(self, attempt: Any) -> object:
         return await attempt.read()
@@ -168,16 +159,12 @@ class _UnaryStreamCall(StreamResponse, grpc.aio.UnaryStreamCall[object, object])
 class _StreamUnaryCall(_StreamRequest, grpc.aio.StreamUnaryCall[object, object]):
     def __await__(self) -> Generator[Any, None, object]:
         """Wait for the response on each attempt, which may have to be read to find its end (`StreamAttempt`)."""
-        while True:
-            attempt: Any = yield from self.running_or_cancel().__await__()
-            try:
-                return (yield from attempt.__await__())
-            except grpc.aio.AioRpcError:
-                if not (yield from self.follows_or_cancel(attempt).__await__()):
-                    raise
-            except asyncio.CancelledError:
-                self._cancelled_while(attempt)
-                raise
+        _, response = yield from self._from_attempt(_awaited).__await__()
+        return response
+
+
+async def _awaited(attempt: Any) -> object:
+    return await attempt
 
 
 class _StreamStreamCall(_StreamRequest, StreamResponse, grpc.aio.StreamStreamCall[object, object]):

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from abc import abstractmethod
-from collections.abc import Callable, Container
+from collections.abc import Awaitable, Callable, Container
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +35,7 @@ from grpc_backoff.grpcio.private import CANCELLED_DETAILS, Status
 if TYPE_CHECKING:
     from grpc_backoff.decide.calls import hedging_machine as h
 
-_RUNNING, _DONE = m.CallPhase.RUNNING, m.CallPhase.DONE  # up to Python 3.11, access to a member is slow
+_RUNNING = m.CallPhase.RUNNING  # up to Python 3.11, access to a member is slow
 _BEGUN, _OBSERVED, _UNOBSERVED = m.Begun(), m.OkStatus(observed=True), m.OkStatus(observed=False)
 _GRACE_FOR_TRAILERS = 0.02
 """How long to wait after empty initial metadata, in seconds, because a trailers-only failure may follow (RT-8)."""
@@ -103,7 +103,7 @@ class Call(CallShell, grpc.aio.Call):
     # Driving the machine. All the overhead of a call that succeeds at the first attempt is in the next two sections.
 
     def _step(self, input_: Any) -> None:
-        if self._state.phase is _DONE:
+        if self._state.phase is m.CallPhase.DONE:
             return  # the end is final; later inputs are ignored
         self._state, effects = self._machine.step(self._state, input_, self._calls.now(), self._calls)
         for effect in effects:
@@ -230,9 +230,6 @@ class Call(CallShell, grpc.aio.Call):
         metadata = error.initial_metadata(), error.trailing_metadata()
         return Status(error.code(), error.details() or "", *metadata, error.debug_error_string())
 
-    def _hook_done(self, metadata: m.Metadata | None) -> None:
-        self.feed(m.HookDone(metadata))
-
     # The end.
 
     def _settle(self, outcome: Outcome) -> None:
@@ -309,13 +306,11 @@ class Call(CallShell, grpc.aio.Call):
 
     async def running_or_cancel(self) -> Any:
         """Like `running`, for methods whose cancellation cancels the RPC."""
-        while self._attempt is None and self._outcome is None:
-            try:
-                await self._change()
-            except asyncio.CancelledError:
-                self.cancel()
-                raise
-        return self._attempt or await self.running()
+        try:
+            return await self.running()
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
 
     def _cancelled_while(self, attempt: grpc.aio.Call) -> None:
         """Cancel the call, as grpc does if awaiting it is cancelled; raise the error of a failed step that ended it."""
@@ -323,6 +318,19 @@ class Call(CallShell, grpc.aio.Call):
         if attempt is not self._attempt and isinstance(outcome, Exception) and not isinstance(outcome, CallError):
             self._raise_outcome()
         self.cancel()
+
+    async def _from_attempt(self, ask: Callable[[Any], Awaitable[object]]) -> tuple[Any, object]:
+        """Ask one attempt after the other, as long as another follows; return the one that answered, and its answer."""
+        while True:
+            attempt = await self.running_or_cancel()
+            try:
+                return attempt, await ask(attempt)
+            except grpc.aio.AioRpcError:
+                if not await self.follows_or_cancel(attempt):
+                    raise
+            except asyncio.CancelledError:
+                self._cancelled_while(attempt)
+                raise
 
     def _raise_outcome(self) -> None:
         """Raise the outcome, unless it is an attempt, which reports its own end."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable
+from copy import copy
 from typing import Self
 
 import grpc
@@ -26,18 +25,13 @@ class CallError(grpc.aio.AioRpcError, call_errors.CallError):
         initial, trailing = initial_metadata or grpc.aio.Metadata(), trailing_metadata or grpc.aio.Metadata()
         grpc.aio.AioRpcError.__init__(self, code, initial, trailing, details, debug_error_string)
 
-    @abstractmethod
-    def __reduce__(self) -> tuple[Callable[..., Self], tuple[object, ...]]:
-        """Return the constructor's arguments, because grpc's own method fails for errors with additional fields."""
-
     def anew(self) -> Self:
         """Return a copy of the error that has not been raised.
 
         A raised error refers to the frame that raised it, and so to the call that stores the error. Such a cycle would
         keep the channel alive until the next garbage collection (CB-10).
         """
-        kind, values = self.__reduce__()
-        error = kind(*values)
+        error = copy(self)
         error.__cause__ = self.__cause__
         return error
 

@@ -5,41 +5,28 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextvars import Context
+from typing import Any
 
 from grpc_backoff.aio.hooks import Hooks
-from grpc_backoff.aio.listeners import Listeners
 from grpc_backoff.aio.pending import PendingCalls
 from grpc_backoff.config.channel_settings import ChannelSetup
-from grpc_backoff.connection.clock import Clock, TimerHandle
+from grpc_backoff.connection.clock import TimerHandle
 from grpc_backoff.engine.environment import CallEnvironment
-from grpc_backoff.policy.backoff import Random
 
 
 class Calls(CallEnvironment):
     """The environment that one channel's calls share, on the channel's event loop.
 
     Attributes:
-        clock: the channel's clock.
         loop: the channel's event loop.
     """
 
     pending: PendingCalls
     hooks: Hooks
 
-    def __init__(
-        self,
-        setup: ChannelSetup,
-        *,
-        pending: PendingCalls,
-        hooks: Hooks,
-        listeners: Listeners,
-        clock: Clock,
-        loop: asyncio.AbstractEventLoop,
-        rng: Random,
-    ) -> None:
-        super().__init__(setup, pending=pending, hooks=hooks, listeners=listeners, now=clock.now, rng=rng)
-        self.emit = listeners.hear_of_call
-        self.clock = clock
+    def __init__(self, setup: ChannelSetup, *, loop: asyncio.AbstractEventLoop, **parts: Any) -> None:
+        """Take the arguments of `CallEnvironment`, and the channel's event loop."""
+        super().__init__(setup, **parts)
         self.loop = loop
         self._tasks: set[asyncio.Task[None]] = set()
 

@@ -8,7 +8,6 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from contextvars import Context
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 from weakref import WeakSet, proxy
 
@@ -21,19 +20,18 @@ from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.aio.hooks import Hooks
 from grpc_backoff.aio.listeners import Listeners
 from grpc_backoff.aio.loop_clock import LoopClock
-from grpc_backoff.aio.loops import ended_at_home, is_here, keeps_time, refuse_elsewhere
-from grpc_backoff.aio.multicallables import LAST_INTERCEPTORS, MULTICALLABLES
+from grpc_backoff.aio.loops import ended_at_home, is_here, keeps_time
+from grpc_backoff.aio.multicallables import LAST_INTERCEPTORS, MULTICALLABLES, CallingChannel
 from grpc_backoff.aio.pending import PendingCalls
 from grpc_backoff.aio.pool import ConnectionPool
-from grpc_backoff.aio.shares import Share, SharedPool, Shares, shared_pool
+from grpc_backoff.aio.shares import Share, Shares, shared_pool
 from grpc_backoff.base.chance import CHANCE
 from grpc_backoff.config.channel_settings import ChannelSettings, Options, read_channel
 from grpc_backoff.config.proxies import is_proxied
 from grpc_backoff.connection.connector import Connector
 from grpc_backoff.decide.connections.events import ConnectionStatus, State
-from grpc_backoff.engine.channel import BaseChannel
 from grpc_backoff.engine.setup import PoolSetup
-from grpc_backoff.grpcio.aio_private import core_channel
+from grpc_backoff.grpcio.aio_private import GrpcioChannel, core_channel
 from grpc_backoff.grpcio.forks import CoreUse, at_fork, refuse_inherited
 from grpc_backoff.grpcio.poller import Polling
 
@@ -49,7 +47,7 @@ _inherited: list[object] = []
 core."""
 
 
-class Channel(BaseChannel, grpc.aio.Channel):
+class Channel(CallingChannel, grpc.aio.Channel):
     """A `grpc.aio.Channel` that connects according to gRPC's connection-backoff protocol.
 
     Channels are created by `insecure_channel` and `secure_channel`. In addition to grpc's own interface, they have
@@ -59,7 +57,6 @@ class Channel(BaseChannel, grpc.aio.Channel):
     """
 
     _multicallables = MULTICALLABLES
-    _connections: Share
 
     def __init__(
         self,
@@ -69,7 +66,7 @@ class Channel(BaseChannel, grpc.aio.Channel):
         compression: grpc.Compression | None,
         interceptors: Interceptors | None,
         *,
-        connector: Any = None,
+        connector: Connector[CallConnection] | None = None,
         **settings: Unpack[ChannelSettings],
     ) -> None:
         """Create the channel; see `insecure_channel`. `connector` is for `grpc_backoff.testing.scripted_channel`."""
@@ -92,23 +89,36 @@ class Channel(BaseChannel, grpc.aio.Channel):
         self._stream_unary_interceptors = intercepting["stream_unary"]
         self._stream_stream_interceptors = intercepting["stream_stream"]
         self._secure = credentials is not None
-        self.loop = self._loop = loop = _working_loop()  # the second is the name in grpcio, which others read
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            loop = asyncio.get_event_loop()  # the one that grpc has just used for the interceptor channel
+        self.loop = self._loop = loop  # the second is the name in grpcio, which others read
         """The event loop that the channel belongs to."""
         shares = connector is None and setup.clock is None and setup.rng is None and keeps_time(loop)  # SH-1: one clock
         key = self._key if shares else None
         self._clock = clock = setup.clock or LoopClock(loop)
         rng = setup.rng or CHANCE
         pool_setup = PoolSetup(target, setup.policy, setup.pool, clock, rng, core_options, key)
+
+        # It may not refer to this channel or its settings, because the pool may outlive both.
+        def make_connector(endpoint: str) -> core_connector.CoreConnector | Connector[CallConnection]:
+            if connector is not None:
+                return connector
+            there, dial_options = pool_setup.dialled(endpoint)
+            return core_connector.CoreConnector(
+                there, credentials, dial_options, compression, pool_setup.policy, clock=clock, loop=loop
+            )
+
         # SH-2: channels with TLS have separate pools, as in grpcio.
-        shared = shared_pool(
+        self._pool = shared_pool(
             None if credentials is not None else key,
             loop,
-            lambda: _make_pool(pool_setup, credentials, compression, connector, loop),
+            lambda: ConnectionPool(pool_setup, Shares(), connector=make_connector, loop=loop),
         )
-        self._pool = shared.pool
         self._listeners = Listeners(setup.listeners, loop)
         self._pending = PendingCalls(target, loop, proxied=is_proxied(target, core_options))
-        self._connections = Share(shared, self._pending, self._listeners, loop)
+        self._connections = Share(self._pool, self._pending, self._listeners, loop)
         # A pending call keeps the channel alive, and the channel keeps its share alive. A strong reference back to the
         # share would complete a cycle.
         self._pending.pool = proxy(self._connections)
@@ -145,9 +155,7 @@ class Channel(BaseChannel, grpc.aio.Channel):
         """Return the channel."""
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_raised: object) -> None:
         """Close the channel; running calls are cancelled."""
         await self.close()
 
@@ -180,12 +188,10 @@ class Channel(BaseChannel, grpc.aio.Channel):
         end = self._clock.now() + (grace or 0.0)
         self._calls.close()
         try:
-            if (
-                not grace and self._interceptor_channel.is_open
-            ):  # first: interceptors that have not begun find it closed
-                await self._interceptor_channel.close(None)
             if grace:
                 await self._pending.emptied(grace)
+            else:
+                await self._interceptor_channel.close(None)  # first: interceptors that have not begun find it closed
         finally:
             self._connections.leave()
             self._pending.cancel()
@@ -239,24 +245,20 @@ class Channel(BaseChannel, grpc.aio.Channel):
 
     def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
         """Return the channel's state; with `try_to_connect`, ask for a connection if there is none."""
-        if not is_here(self.loop):
-            return self._get_state_elsewhere(try_to_connect)
-        if try_to_connect and not self.closing:
+        here, wants = is_here(self.loop), try_to_connect and not self.closing
+        if wants:
             refuse_inherited(self.target, self._generation)
-        self._pool.look()
+        if here:
+            self._pool.look()
+        elif wants and not self.loop.is_running():
+            self.refuse_elsewhere()  # a program that polls for READY here would poll for ever
         state = self._connections.state
-        if try_to_connect and not self.closing:
+        if wants and here:
             self._connections.want()
-        return grpc.ChannelConnectivity[state.name]
-
-    def _get_state_elsewhere(self, try_to_connect: bool) -> grpc.ChannelConnectivity:
-        if try_to_connect and not self.closing:
-            refuse_inherited(self.target, self._generation)
-            if not self.loop.is_running():
-                self.refuse_elsewhere()  # a program that polls for READY here would poll for ever
+        elif wants:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self.loop.call_soon_threadsafe(self._connections.want)
-        return grpc.ChannelConnectivity[self._connections.state.name]
+        return grpc.ChannelConnectivity[state.name]
 
     async def wait_for_state_change(self, last_observed_state: grpc.ChannelConnectivity) -> None:
         """Wait until the channel's state differs from `last_observed_state`."""
@@ -279,16 +281,6 @@ class Channel(BaseChannel, grpc.aio.Channel):
             self._calls.close()
             self._pending.cancel()
 
-    def refuse_elsewhere(self) -> None:
-        """Raise WrongLoopError on a loop other than the channel's, or ForkError in the child of a fork."""
-        refuse_inherited(self.target, self._generation)
-        refuse_elsewhere(self.loop, self.target)
-
-    def refuse_if_closed(self) -> None:
-        """Raise grpc's own error if the channel is closed."""
-        if self.closing:
-            raise grpc.aio.UsageError("Channel is closed.")
-
 
 def _inherit() -> CoreUse:
     """Leave the parent's channels untouched in the child of a fork (FK-1)."""
@@ -302,6 +294,33 @@ def _inherit() -> CoreUse:
 
 
 at_fork(_inherit)
+
+
+class Substitute(GrpcioChannel):  # type: ignore[misc] # grpcio's own class is Any here
+    """What `grpc_backoff.install` puts in the place of the class of `grpc.aio`'s channels.
+
+    It makes this library's channels, and grpcio's own for the interceptors of one of them. It is derived from grpcio's
+    class, and grpcio's channels count as its instances, so that other libraries' derived classes and grpcio's own
+    checks work as before.
+    """
+
+    @classmethod
+    def __subclasshook__(cls, other: type) -> bool:
+        """Return whether a class is grpcio's, or is derived from it."""
+        return GrpcioChannel in other.__mro__ if cls is Substitute else NotImplemented
+
+    def __new__(  # type: ignore[misc] # makes objects of other classes
+        cls, target: str, options: Any, credentials: object, compression: Any, interceptors: Any = None
+    ) -> grpc.aio.Channel:
+        """Return a channel; the arguments are those of grpcio's class."""
+        if cls is not Substitute:
+            derived: grpc.aio.Channel = GrpcioChannel.__new__(cls)
+            return derived
+        secure = None if credentials is None else grpc.ChannelCredentials(credentials)
+        if interceptor_channel.is_being_made():
+            return core_channel(target, secure, options, compression, interceptors)
+        with interceptor_channel.made_within():
+            return Channel(target, secure, options, compression, interceptors)
 
 
 def insecure_channel(
@@ -364,31 +383,3 @@ def _made(
         chain = interceptor_channel.passed_on(interceptors)
         return cast("Channel", core_channel(target, cast("Any", credentials), options or (), compression, chain))
     return Channel(target, credentials, options, compression, interceptors, **settings)
-
-
-def _make_pool(
-    setup: PoolSetup,
-    credentials: grpc.ChannelCredentials | CredentialsSource | None,
-    compression: grpc.Compression | None,
-    connector: Connector[CallConnection] | None,
-    loop: asyncio.AbstractEventLoop,
-) -> SharedPool:
-    """Return the connections of one or more channels, with the channels' shares in them."""
-
-    def make_connector(endpoint: str) -> core_connector.CoreConnector | Connector[CallConnection]:
-        if connector is not None:
-            return connector
-        target, options = setup.dialled(endpoint)
-        return core_connector.CoreConnector(
-            target, credentials, options, compression, setup.policy, clock=setup.clock, loop=loop
-        )
-
-    shares = Shares()
-    return SharedPool(ConnectionPool(setup, shares, connector=make_connector, loop=loop), shares)
-
-
-def _working_loop() -> asyncio.AbstractEventLoop:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.get_event_loop()  # the one that grpc has just used for the interceptor channel

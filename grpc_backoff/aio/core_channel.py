@@ -253,12 +253,8 @@ class CoreChannel(Gate):
             # There is nothing to wait for. A channel without a valid target would never notify, even when it is closed.
             self._loop.call_soon(self._tell, self._asked, context=Context())
             return
-        self._leave(state, self._asked)
-
-    def _leave(self, state: int, asked: int) -> None:
-        """Wait until the core has left this state, without a task, which a loop that ends would cancel."""
-        watch: object = self.channel.wait_for_state_change(aio_private.STATES[state])
-        self._advance(watch, asked)
+        # Without a task, which a loop that ends would cancel.
+        self._advance(self.channel.wait_for_state_change(aio_private.STATES[state]), self._asked)
 
     def _advance(self, watch: Any, asked: int) -> None:
         try:
@@ -301,7 +297,7 @@ class CoreChannel(Gate):
         finally:
             self.last_state = self.shown()
             self._drained = self._changed = self._noticed = _ignore
-            self._judge = _is_no_answer
+            self._judge = lambda _call: False
             self.__dict__.pop("ended", None)  # what `watch_ends` has put there refers to this object
             await self.channel.close()
             if self.running:  # before 1.8x, grpcio does not cancel calls that no task is waiting for
@@ -329,10 +325,6 @@ class CoreChannel(Gate):
             for call in running:
                 call.cancel()
             await _release_all(own)
-
-
-def _is_no_answer(_call: grpc.aio.Call) -> bool:
-    return False
 
 
 async def _ended(calls: Iterable[grpc.aio.Call], within: float, loop: asyncio.AbstractEventLoop) -> None:

@@ -14,11 +14,12 @@ A call takes one of three paths:
 
 from __future__ import annotations
 
+import asyncio
 from asyncio import AbstractEventLoop, _get_running_loop  # the public function raises without a loop: it is slower
-from collections.abc import AsyncIterable, Callable, Container
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Container
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Self
 from weakref import ref
 
 import grpc
@@ -32,13 +33,15 @@ from grpc_backoff.aio.core_channel import CoreChannel
 from grpc_backoff.aio.core_connector import CoreConnection
 from grpc_backoff.aio.finished import make_failable
 from grpc_backoff.aio.interceptor_channel import LISTS, InterceptorChannel, channel_to_nowhere
+from grpc_backoff.aio.loops import refuse_elsewhere
 from grpc_backoff.aio.pool import ConnectionPool
-from grpc_backoff.aio.requests import EndingRequests
 from grpc_backoff.aio.shares import Share
 from grpc_backoff.decide.calls.call_machine import Metadata
 from grpc_backoff.engine.call import CallSetup
-from grpc_backoff.engine.method import Arguments, MethodChannel, is_stream, replaced
+from grpc_backoff.engine.channel import BaseChannel
+from grpc_backoff.engine.method import Arguments, is_stream, replaced
 from grpc_backoff.grpcio.aio_private import READY_NUMBER, core_call, wake_writers
+from grpc_backoff.grpcio.forks import refuse_inherited
 
 if TYPE_CHECKING:
     from grpc_backoff.grpcio.shapes import GivenMetadata
@@ -46,10 +49,9 @@ if TYPE_CHECKING:
 _CREDENTIALS_NEED_TLS = "Call credentials are only valid on secure channels"
 
 
-class CallingChannel(MethodChannel, Protocol):
+class CallingChannel(BaseChannel):
     """What a method's calls need from their channel; it also has the lists of interceptors that `LISTS` names."""
 
-    closing: bool
     loop: AbstractEventLoop
     _calls: Calls
     _interceptor_channel: InterceptorChannel
@@ -59,17 +61,19 @@ class CallingChannel(MethodChannel, Protocol):
 
     def refuse_elsewhere(self) -> None:
         """Raise WrongLoopError on a loop other than the channel's, or ForkError in the child of a fork."""
-        ...
+        refuse_inherited(self.target, self._generation)
+        refuse_elsewhere(self.loop, self.target)
 
     def refuse_if_closed(self) -> None:
         """Raise grpc's own error if the channel is closed."""
-        ...
+        if self.closing:
+            raise grpc.aio.UsageError("Channel is closed.")
 
 
 class MultiCallable(Sender):
     """One method of one channel, across any number of connections."""
 
-    _channel: CallingChannel
+    channel: CallingChannel
 
     def __init__(self, channel: CallingChannel, method: str, *signature: Any, **keywords: Any) -> None:
         super().__init__(channel, method, *signature, **keywords)
@@ -97,14 +101,14 @@ class MultiCallable(Sender):
         answered: Callable[[], object] | None = None,
     ) -> Callable[..., grpc.aio.Call]:
         signature = self._telling(hear, answered)
-        made: Callable[..., grpc.aio.Call] = getattr(channel, self.arity)(self._method, *signature)
+        made: Callable[..., grpc.aio.Call] = getattr(channel, self.arity)(self.method, *signature)
         return made
 
     def _ready(self) -> CallConnection | None:
         """Return the connection that calls may use right now, with grpc's multicallable on it; None without one."""
         if _get_running_loop() is not self._loop:
-            self._channel.refuse_elsewhere()
-        return None if self._channel.closing else self._bind()
+            self.channel.refuse_elsewhere()
+        return None if self.channel.closing else self._bind()
 
     def _bind(self, avoid: Container[object] | None = None) -> CallConnection | None:
         """Create grpc's multicallable on the current connection and return the connection; None if there is none.
@@ -114,7 +118,7 @@ class MultiCallable(Sender):
         core = self._core
         if core is not None and not core.retired and core.check(False) == READY_NUMBER:
             return self._connection
-        channel = self._channel
+        channel = self.channel
         connection = channel._connections.connection(avoid) if channel._pool.has_connection else None
         if connection is None:
             self._connection = self._core = None
@@ -134,9 +138,8 @@ class MultiCallable(Sender):
         # A bound method, because calling an object by its `__call__` would first collect the keywords in a dictionary.
         direct = made.__call__ if self.takes_one_request else _ending_requests(made)
         if watched is not None:
-            now = self._channel._calls.clock.now
-            direct = _failable(_with_end(direct, lambda: partial(watched.call_ended, now())))
-        if self._channel._pool.picks and core.served:
+            direct = _watched(direct, watched, self.channel._calls.now)
+        if self.channel._pool.picks and core.served:
             self._several = {
                 connection: method
                 for connection, method in self._several.items()
@@ -148,21 +151,13 @@ class MultiCallable(Sender):
     # The other paths.
 
     def _make_intercepted(self, request: object, arguments: Arguments) -> object:
-        through = self._channel._interceptor_channel
-        through.arrange(self.arity, getattr(self._channel, self._interceptors))
+        through = self.channel._interceptor_channel
+        through.arrange(self.arity, getattr(self.channel, self._interceptors))
         if self._intercepted is None:
             self._intercepted = self._on_channel(through.channel)
-        timeout, metadata, credentials, wait_for_ready, compression = arguments
         token = _ROUTE.set(self)  # interceptors run in a task, which inherits this
         try:
-            return self._intercepted(
-                request,
-                timeout=timeout,
-                metadata=metadata,
-                credentials=credentials,
-                wait_for_ready=wait_for_ready,
-                compression=compression,
-            )
+            return self._intercepted(request, **arguments._asdict())
         finally:
             _ROUTE.reset(token)
 
@@ -170,8 +165,8 @@ class MultiCallable(Sender):
         """Make the call that the interceptors have passed on; they may have changed its method."""
         method = details.method.decode() if isinstance(details.method, bytes) else details.method
         callee = self
-        if method != self._method:
-            callee = getattr(self._channel, self.arity)(method, *self._signature)
+        if method != self.method:
+            callee = getattr(self.channel, self.arity)(method, *self._signature)
         arguments = Arguments(details.timeout, details.metadata, details.credentials, details.wait_for_ready, None)
         return callee._make_call(request, arguments, forwarded=True)
 
@@ -180,7 +175,7 @@ class MultiCallable(Sender):
 
         `forwarded` is whether the interceptors have already passed the call on.
         """
-        channel, waits, policy = self._channel, arguments.wait_for_ready, self._policy
+        channel, waits, policy = self.channel, arguments.wait_for_ready, self._policy
         if not forwarded:
             channel.refuse_elsewhere()  # a fork's child may run on a copy of the loop
             if channel._interceptor_channel.always or getattr(channel, self._interceptors):
@@ -214,7 +209,7 @@ class MultiCallable(Sender):
 
     def _reject(self, request: object, arguments: Arguments) -> object:
         """Make a call that grpc rejects before it sends anything, so that the caller gets grpc's own error."""
-        method = self._on_channel(channel_to_nowhere(self._channel._interceptor_channel.credentials))
+        method = self._on_channel(channel_to_nowhere(self.channel._interceptor_channel.credentials))
         # A stream waits for ready, because otherwise the lack of a connection could fail it first.
         return method(request, **arguments._replace(wait_for_ready=not self.takes_one_request)._asdict())
 
@@ -236,16 +231,8 @@ class MultiCallable(Sender):
             connection = self._bind(avoid)
         if connection is None:
             return None
-        call = self._direct(  # as in `_enter`
-            request,
-            timeout=seconds,
-            metadata=grpc.aio.Metadata(*replaced(arguments.metadata, instead)) if instead else arguments.metadata,
-            credentials=arguments.credentials,
-            wait_for_ready=False,
-            compression=arguments.compression,
-        )
-        connection.core_channel.began(call, self._owner)
-        return call, connection
+        metadata = grpc.aio.Metadata(*replaced(arguments.metadata, instead)) if instead else arguments.metadata
+        return self._enter(connection.core_channel, request, arguments, seconds, metadata), connection
 
     def _enter(
         self, core: CoreChannel, request: object, arguments: Arguments, timeout: float | None, metadata: object
@@ -267,27 +254,61 @@ class MultiCallable(Sender):
         return call
 
 
-def _with_end(
-    method: Callable[..., grpc.aio.Call], begin: Callable[[], Callable[[grpc.aio.Call], None]]
+def _watched(
+    method: Callable[..., grpc.aio.Call], connection: CoreConnection, now: Callable[[], float]
 ) -> Callable[..., grpc.aio.Call]:
-    """Return a method whose calls call what `begin` returns for each of them when they have ended."""
+    """Return a method whose calls tell a watched connection that they have ended, and can be failed (LV-2, PO-2)."""
 
     def call(request: object, **keywords: object) -> grpc.aio.Call:
-        on_end = begin()
+        began = now()
         made = method(request, **keywords)
-        made.add_done_callback(on_end)
-        return made
-
-    return call
-
-
-def _failable(method: Callable[..., grpc.aio.Call]) -> Callable[..., grpc.aio.Call]:
-    def call(request: object, **keywords: object) -> grpc.aio.Call:
-        made = method(request, **keywords)
+        made.add_done_callback(partial(connection.call_ended, began))
         make_failable(made)
         return made
 
     return call
+
+
+class EndingRequests(AsyncIterator[object]):
+    """A caller's requests, up to the end of their call.
+
+    grpc reads a caller's asynchronous iterator in a separate task. When a call ends before its requests do, that task
+    keeps waiting for the next request, consumes it, and keeps the call alive until then. Every stream that the server
+    ends leaves such a task behind. Here, the iterator is cancelled when the call ends, just as grpc cancels it when the
+    program cancels the call. A synchronous iterator never waits, so it is passed to grpc unchanged.
+    """
+
+    def __init__(self, requests: AsyncIterable[object]) -> None:
+        self._requests = aiter(requests)
+        self._reader: asyncio.Task[object] | None = None
+        self._over = False
+
+    def end_with(self, call: grpc.aio.Call) -> None:
+        """Make the requests end when `call` ends."""
+        call.add_done_callback(self._end)
+
+    def _end(self, _call: grpc.aio.Call) -> None:
+        self._over = True
+        if self._reader is not None and self._reader is not asyncio.current_task():
+            self._reader.cancel()
+
+    def __aiter__(self) -> Self:
+        """Return the iterator itself."""
+        return self
+
+    async def __anext__(self) -> object:
+        """Return the next request; raise StopAsyncIteration after the last one, or if the call has ended."""
+        if self._over:
+            raise StopAsyncIteration
+        self._reader = asyncio.current_task()
+        try:
+            return await anext(self._requests)
+        except asyncio.CancelledError:
+            if self._over:
+                raise StopAsyncIteration from None  # cancelled by this object
+            raise
+        finally:
+            self._reader = None
 
 
 def _ending_requests(method: Callable[..., grpc.aio.Call]) -> Callable[..., grpc.aio.Call]:
@@ -322,7 +343,7 @@ class _OneRequest(MultiCallable):
         # CH-5: all the overhead of a call on a READY channel is here and in `CoreChannel.ended`. `_ready` and `began`
         # are inlined, because their code drops out of the processor's caches while a call waits for its answer, so each
         # function that the next call runs through would cost a microsecond or two.
-        channel, core = self._channel, self._core
+        channel, core = self.channel, self._core
         if (
             core is None
             or wait_for_ready
@@ -361,7 +382,7 @@ class _RequestStream(MultiCallable):
         compression: grpc.Compression | None = None,
     ) -> Any:
         """Call the method; see the multicallables of `grpc.aio`."""
-        roundabout = wait_for_ready or not self._plain or getattr(self._channel, self._interceptors)
+        roundabout = wait_for_ready or not self._plain or getattr(self.channel, self._interceptors)
         connection = None if roundabout else self._ready()
         arguments = Arguments(timeout, metadata, credentials, wait_for_ready, compression)
         if connection is None:
@@ -391,31 +412,24 @@ MULTICALLABLES: dict[str, type[MultiCallable]] = {
 """Multicallable classes, by the name of the channel method that creates each."""
 
 
-Details = grpc.aio.ClientCallDetails
+async def _forward(_last: object, _continuation: object, details: grpc.aio.ClientCallDetails, request: object) -> Any:
+    return _ROUTE.get().forward(details, request)
 
 
 class _LastUnaryUnary(grpc.aio.UnaryUnaryClientInterceptor):
-    async def intercept_unary_unary(self, continuation: object, client_call_details: Details, request: object) -> Any:
-        return _ROUTE.get().forward(client_call_details, request)
+    intercept_unary_unary: Any = _forward
 
 
 class _LastUnaryStream(grpc.aio.UnaryStreamClientInterceptor):
-    async def intercept_unary_stream(self, continuation: object, client_call_details: Details, request: object) -> Any:
-        return _ROUTE.get().forward(client_call_details, request)
+    intercept_unary_stream: Any = _forward
 
 
 class _LastStreamUnary(grpc.aio.StreamUnaryClientInterceptor):
-    async def intercept_stream_unary(
-        self, continuation: object, client_call_details: Details, request_iterator: object
-    ) -> Any:
-        return _ROUTE.get().forward(client_call_details, request_iterator)
+    intercept_stream_unary: Any = _forward
 
 
 class _LastStreamStream(grpc.aio.StreamStreamClientInterceptor):
-    async def intercept_stream_stream(
-        self, continuation: object, client_call_details: Details, request_iterator: object
-    ) -> Any:
-        return _ROUTE.get().forward(client_call_details, request_iterator)
+    intercept_stream_stream: Any = _forward
 
 
 LAST_INTERCEPTORS: dict[str, grpc.aio.ClientInterceptor] = {

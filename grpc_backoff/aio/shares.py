@@ -15,6 +15,7 @@ import itertools
 import math
 from collections.abc import Callable, Container, Hashable
 from dataclasses import replace
+from typing import cast
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from grpc_backoff.aio.connection import CallConnection
@@ -43,6 +44,8 @@ class Shares:
         self._turns = itertools.count()
         self.connected: Connected | None = None
         """The event that announced the current connection; None if there is none."""
+        self.joined = False
+        """Whether a channel has joined, and taken the pool's own key."""
 
     def __len__(self) -> int:
         """Return how many calls are pending on all channels together."""
@@ -79,6 +82,7 @@ class Shares:
         """Add a channel."""
         self._asking[share] = None
         self._using.add(share)
+        self.joined = True
 
     def is_last(self, share: Share) -> bool:
         """Return whether no other channel asks for the connection, so this one closes the pool when it leaves."""
@@ -98,36 +102,24 @@ class Shares:
         return not self._using
 
 
-class SharedPool:
-    """A pool with its shares."""
-
-    def __init__(self, pool: ConnectionPool, shares: Shares) -> None:
-        self.pool = pool
-        self.shares = shares
-        self.key: ChannelKey | None = pool.key
-        """Identifies the channel in the pool's own events; None once a channel has taken it."""
-
-
 class Share:
     """One channel's part in a pool."""
 
     def __init__(
-        self, shared: SharedPool, pending: CallQueue, listeners: Listeners, loop: asyncio.AbstractEventLoop
+        self, pool: ConnectionPool, pending: CallQueue, listeners: Listeners, loop: asyncio.AbstractEventLoop
     ) -> None:
         """Join the pool's other shares, on their event loop."""
         self.pending = pending
         self.listeners = listeners
-        first, shared.key = shared.key, None
-        self.key = first or ChannelKey()
-        """Identifies this channel in its events."""
-        self._shared = shared  # only its channels keep it alive
-        self._pool = shared.pool
+        self._pool = pool
         self._asked = False
         self._closed = False
-        self._shares = shared.shares
-        self._shares.join(self)
-        if shared.shares.connected is not None and not loop.is_closed():
-            loop.call_soon(self._join, shared.shares.connected)
+        self._shares = shares = cast("Shares", pool.pending)
+        self.key = ChannelKey() if shares.joined else pool.key
+        """Identifies this channel in its events."""
+        shares.join(self)
+        if shares.connected is not None and not loop.is_closed():
+            loop.call_soon(self._join, shares.connected)
 
     def _join(self, connected: Connected) -> None:
         """Notify the channel's listeners of a connection that existed when the channel was created (SH-7)."""
@@ -248,14 +240,16 @@ class Share:
             await pool.close_connections(max(0.0, end - pool.now()) or None)
 
 
-_shared_pools: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakValueDictionary[Hashable, SharedPool]] = (
+_shared_pools: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakValueDictionary[Hashable, ConnectionPool]] = (
     WeakKeyDictionary()
 )
 
 after_fork(_shared_pools.clear)  # SH-8: a child starts anew
 
 
-def shared_pool(key: Hashable | None, loop: asyncio.AbstractEventLoop, make: Callable[[], SharedPool]) -> SharedPool:
+def shared_pool(
+    key: Hashable | None, loop: asyncio.AbstractEventLoop, make: Callable[[], ConnectionPool]
+) -> ConnectionPool:
     """Return the key's pool on this loop, creating one if there is none; without a key, create a separate one.
 
     Only the pool's channels refer to it, so it is released with the last of them.
@@ -265,7 +259,7 @@ def shared_pool(key: Hashable | None, loop: asyncio.AbstractEventLoop, make: Cal
     here = _shared_pools.get(loop)
     if here is None:
         here = _shared_pools[loop] = WeakValueDictionary()
-    shared = here.get(key)
-    if shared is None or shared.pool.is_closed:
-        shared = here[key] = make()
-    return shared
+    pool = here.get(key)
+    if pool is None or pool.is_closed:
+        pool = here[key] = make()
+    return pool

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import grpc
@@ -13,7 +12,7 @@ import grpc.aio
 from grpc_backoff.aio.call_errors import RetriesExhaustedError
 from grpc_backoff.aio.multicallables import MultiCallable
 from grpc_backoff.decide.calls import subscription_machine as s
-from grpc_backoff.decide.calls.call_machine import CallHook
+from grpc_backoff.decide.calls.call_machine import CallHook, HookDone
 from grpc_backoff.engine.method import Arguments
 from grpc_backoff.engine.subscription import SubscriptionSetup, SubscriptionShell, checked
 from grpc_backoff.policy.retry import Retry
@@ -103,7 +102,7 @@ class Subscription(SubscriptionShell):
         self._over(error)
 
     def _hook_done(self, metadata: Metadata | None) -> None:
-        self._answer(metadata)
+        self.feed(HookDone(metadata))
         self._wake()
 
     def _cancelled(self) -> BaseException:
@@ -143,9 +142,7 @@ class Subscription(SubscriptionShell):
         """Return the subscription itself."""
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_raised: object) -> None:
         """Close the subscription."""
         await self.aclose()
 

@@ -54,7 +54,7 @@ def named_policies(text: str) -> list[Named]:
     if ":" in text or "=" in text:
         return [Named(text, parse_policy(text))]
     if text == CONNECT_PRESET:
-        return [Named(text, resolve_connect([begin_with(text)], {}).policy)]
+        return [Named(text, resolve_connect([begin_with(text)], {})[0].policy)]
     return [_told(text, resolve_retry([begin_with(text)], {}))]
 
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from grpc_backoff.engine.method import Arguments
     from grpc_backoff.grpcio.call_errors import RetriesExhaustedError
 
+_DONE = m.CallPhase.DONE  # up to Python 3.11, access to a member is slow
 BETWEEN = frozenset({m.CallPhase.SLEEPING, m.CallPhase.DECIDING})
 """The phases of a call between two attempts."""
 _FEW = range(11)
@@ -130,6 +131,9 @@ class CallShell(Stepper["h.Input"]):
         if self._connection is None:
             return () if self._state.waited else None
         return (self._connection,)
+
+    def _hook_done(self, metadata: m.Metadata | None) -> None:
+        self.feed(m.HookDone(metadata))
 
     @abstractmethod
     def _has_outcome(self) -> bool:

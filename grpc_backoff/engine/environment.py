@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from contextvars import Context
 from functools import cached_property
 from sys import modules
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -15,9 +14,11 @@ import grpc
 from grpc_backoff.base.process import after_fork
 from grpc_backoff.config.channel_settings import ChannelSetup, Listener
 from grpc_backoff.config.remarks import doubts, warn_of
+from grpc_backoff.connection.clock import Clock
 from grpc_backoff.decide.calls.budget import RetryTokens, tokens_of
 from grpc_backoff.decide.calls.call_machine import ChannelClosing
 from grpc_backoff.decide.connections.core_texts import says_calm
+from grpc_backoff.engine.hooks import ChannelHooks
 from grpc_backoff.engine.pending import AnyCall, PendingCalls
 from grpc_backoff.grpcio.private import has_plugin
 from grpc_backoff.policy.backoff import Random
@@ -39,12 +40,8 @@ class ListenersOfChannel(Protocol):
 
     listeners: list[Listener]
 
-
-class HooksOfChannel(Protocol):
-    """The program's hooks."""
-
-    def can_refresh(self, context: Context | None = None) -> bool:
-        """Return whether credentials can be renewed for a call with this context, by default the current one (RT-4)."""
+    def hear_of_call(self, event: CallEvent) -> None:
+        """Log an event of a call and pass it to the listeners."""
         ...
 
 
@@ -55,7 +52,8 @@ class CallEnvironment:
         pending: the pending calls.
         hooks: runs the program's hooks.
         emit: logs an event of a call and passes it to the channel's listeners.
-        now: returns the time on the channel's clock, in seconds.
+        clock: the channel's clock.
+        now: returns the time on that clock, in seconds.
         rng: the source of jitter.
         tokens: the target's remaining retry budget; None for no limit.
         replay_limit: how many bytes of a stream's requests are buffered.
@@ -65,7 +63,6 @@ class CallEnvironment:
         losing: the copies of hedged calls that have lost and still run.
     """
 
-    emit: Callable[[CallEvent], None]
     _doubted: frozenset[tuple[str, str]] = frozenset()
     _counting: ClassVar = threading.RLock()
     """Held while tokens are counted, because channels of several threads and event loops share them."""
@@ -75,16 +72,18 @@ class CallEnvironment:
         setup: ChannelSetup,
         *,
         pending: PendingCalls,
-        hooks: HooksOfChannel,
+        hooks: ChannelHooks,
         listeners: ListenersOfChannel,
-        now: Callable[[], float],
+        clock: Clock,
         rng: Random,
     ) -> None:
         policies = setup.call_policies
         self.pending = pending
         self.hooks = hooks
         self.listeners = listeners
-        self.now = now
+        self.emit: Callable[[CallEvent], None] = listeners.hear_of_call
+        self.clock = clock
+        self.now = clock.now
         self.rng = rng
         budget, guard = policies.budget, lambda: CallEnvironment._counting  # the child of a fork has another
         self.tokens: RetryTokens | None = tokens_of(setup.target, budget, guard) if budget else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import grpc
 
@@ -23,7 +23,7 @@ from grpc_backoff.telemetry.log import load_slot_events
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
-    from grpc_backoff.config.call_policies import CallPolicies
+    from grpc_backoff.engine.channel import BaseChannel
     from grpc_backoff.grpcio.shapes import GivenMetadata
     from grpc_backoff.policy.hedging import CallPolicy, HedgingPolicy, Repeats
 
@@ -94,13 +94,6 @@ def load_retries() -> None:
     load_slot_events()
 
 
-class MethodChannel(Protocol):
-    """What a method needs of its channel."""
-
-    target: str
-    call_policies: CallPolicies
-
-
 class Method:
     """The base class for multicallables in both APIs."""
 
@@ -109,7 +102,7 @@ class Method:
 
     def __init__(
         self,
-        channel: MethodChannel,
+        channel: BaseChannel,
         method: str,
         request_serializer: Callable[[object], bytes] | None,
         response_deserializer: Callable[[bytes], object] | None,
@@ -124,8 +117,12 @@ class Method:
         Calls with a stream of requests are never hedged (HG-8).
         """
         method.encode()  # raises grpc's own error unless this is text
-        self._channel = channel
-        self._method = method
+        self.channel = channel
+        """The channel that the method belongs to."""
+        self.method = method
+        """The method's path, `/package.Service/Method`."""
+        self.serializer = request_serializer
+        """The stub's serializer of requests; None if the stub passes requests that are already serialized."""
         self._signature = (request_serializer, response_deserializer, registered)
         self._hedged = _is_hedging(policy)
         if _is_hedging(policy) and not self.takes_one_request:
@@ -147,27 +144,11 @@ class Method:
         """
         if _is_hedging(policy) and not self.takes_one_request:
             raise OptionError("retry", policy, "a retry policy, because calls with a stream of requests are not hedged")
-        return type(self)(self._channel, self._method, *self._signature, policy=policy, call_id=call_id)
-
-    @property
-    def channel(self) -> MethodChannel:
-        """The channel that the method belongs to."""
-        return self._channel
-
-    @property
-    def method(self) -> str:
-        """The method's path, `/package.Service/Method`."""
-        return self._method
+        return type(self)(self.channel, self.method, *self._signature, policy=policy, call_id=call_id)
 
     def serialized(self, request: object) -> Any:
         """Return a request as the stub would send it; unchanged if the stub has no serializer."""
-        serializer = self._signature[0]
-        return request if serializer is None else serializer(request)
-
-    @property
-    def serializer(self) -> Callable[[object], bytes] | None:
-        """The stub's serializer of requests; None if the stub passes requests that are already serialized."""
-        return self._signature[0]
+        return request if self.serializer is None else self.serializer(request)
 
     def _telling(
         self, hear: Callable[[], object] | None, answered: Callable[[], object] | None
@@ -180,22 +161,22 @@ class Method:
         receivers = [tell for tell in (hear, answered if self.arity.endswith("stream") else None) if tell is not None]
         if not receivers:
             return self._signature
-        serializer, deserializer, registered = self._signature
+        _, deserializer, registered = self._signature
 
         def deserialized(message: bytes) -> object:
             for tell in receivers:
                 tell()
             return message if deserializer is None else deserializer(message)
 
-        return serializer, deserialized, registered
+        return self.serializer, deserialized, registered
 
     def of_bytes(self) -> Self:
         """Return a multicallable for the same method that takes serialized requests."""
-        serializer, deserializer, registered = self._signature
-        if serializer is None:
+        _, deserializer, registered = self._signature
+        if self.serializer is None:
             return self
         if self._sender is None:
-            self._sender = type(self)(self._channel, self._method, None, deserializer, registered)
+            self._sender = type(self)(self.channel, self.method, None, deserializer, registered)
         return self._sender
 
     @abstractmethod
@@ -223,11 +204,10 @@ class Method:
         return None if arguments.are_rejected or not sender.sends(frozen) else (sender, frozen)
 
     def _serialize(self, request: object) -> tuple[Self, object]:
-        serializer = self._signature[0]
-        if serializer is None or not self.takes_one_request:
+        if self.serializer is None or not self.takes_one_request:
             return self, request
         try:
-            frozen = serializer(request)
+            frozen = self.serializer(request)
         except Exception:  # noqa: BLE001 - grpc will get the same error, and handle it
             return self, request
         return self._sender or self.of_bytes(), frozen

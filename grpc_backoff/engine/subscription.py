@@ -21,7 +21,7 @@ from grpc_backoff.base.stepping import AbandonAttempt, ArmTimer, CancelTimer, Em
 from grpc_backoff.config.hooks import FailedCall
 from grpc_backoff.config.methods import ENDLESS, read_retry
 from grpc_backoff.decide.calls import subscription_machine as s
-from grpc_backoff.decide.calls.call_machine import CallHook, CancelRequested, ChannelClosing, HookDone, SeekAnother
+from grpc_backoff.decide.calls.call_machine import CallHook, CancelRequested, ChannelClosing, SeekAnother
 from grpc_backoff.decide.calls.server_hint import read_hint
 from grpc_backoff.decide.connections.core_texts import Link, Report, is_oversized, turned_away, was_cut
 from grpc_backoff.engine.call import account_for
@@ -174,9 +174,9 @@ class SubscriptionShell(Stepper[Any]):
             self.feed(s.OpenBroken())
             return None
 
-    @abstractmethod
     def _metadata(self, pairs: Metadata | None) -> GivenMetadata | None:
         """Return metadata as the API's multicallables take it."""
+        return pairs
 
     def _over(self, error: Any) -> None:
         """Tell the machine that the stream has ended; `error` has its status, even if that is OK."""
@@ -229,9 +229,6 @@ class SubscriptionShell(Stepper[Any]):
     @abstractmethod
     def _cancelled(self) -> Any:
         """Return the error of a cancelled call."""
-
-    def _answer(self, metadata: Metadata | None) -> None:
-        self.feed(HookDone(metadata))
 
     def _stop(self) -> None:
         self.feed(CancelRequested())

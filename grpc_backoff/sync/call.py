@@ -18,25 +18,29 @@ import logging
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Container
+from functools import partial
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import grpc
 
 from grpc_backoff.base import stepping
 from grpc_backoff.decide.calls import call_machine as m
 from grpc_backoff.engine.call import CallSetup, CallShell
+from grpc_backoff.engine.method import Arguments, replaced
 from grpc_backoff.grpcio.private import CANCELLED_DETAILS, Status
 from grpc_backoff.grpcio.sync_private import (
     CLOSED_DETAILS,
     FORKED_DETAILS,
     InactiveRpcError,
     call_state,
+    failed_call,
     status_of,
 )
 from grpc_backoff.sync.call_errors import RetriesExhaustedError
 from grpc_backoff.sync.calls import Calls
 from grpc_backoff.sync.core_connector import CoreConnection
+from grpc_backoff.sync.replay import Replay
 
 if TYPE_CHECKING:
     from grpc_backoff.decide.calls import hedging_machine as h
@@ -53,31 +57,83 @@ _BEGUN = m.Begun()
 _OF_CONNECTIONS = (m.ConnectionReady, m.Missed, m.NoConnection)
 
 
+_BLOCKING_STYLES = ("__call__", "with_call")
+
 Entry = tuple[CoreConnection, object, Any]
 """A connection that a call has entered, the token that keeps it open until the call leaves, and grpc's own
 multicallable on it. This is a plain tuple, because every call on a READY channel creates one."""
 
 
-class Attempts(Protocol):
-    """Makes the attempts of one call."""
+class Attempts:
+    """Makes the attempts of one call.
 
-    def enter(self, avoid: Container[object] | None = None) -> Entry | None:
-        """Enter a connection, one to avoid only if no other serves, and return it; None if there is none.
+    Attributes:
+        enter: enters a connection and returns it; None if there is none. Its argument has the connections that it
+            enters only if no other serves; None if the call has just been made.
+    """
 
-        `avoid` is None if the call has just been made.
-        """
-        ...
+    __slots__ = ("_arguments", "_arity", "_replay", "_request", "_single", "_style", "enter")
+
+    def __init__(
+        self,
+        enter: Callable[[Container[object] | None], Entry | None],
+        arity: str,
+        style: str,
+        request: Any,
+        arguments: Arguments,
+        replay: Replay | None = None,
+        *,
+        single: bool = False,
+    ) -> None:
+        self.enter = enter
+        self._arity = arity
+        self._style = style
+        self._request = request
+        self._arguments = arguments
+        self._replay = replay
+        self._single = single
 
     def make(self, entry: Entry, seconds: float | None, instead: m.Metadata) -> Any:
         """Make an attempt with a timeout in seconds; `instead` replaces the caller's metadata with the same keys.
 
         A blocking attempt returns its result or raises its error. Any other attempt returns grpcio's call object.
         """
-        ...
+        connection, _, method = entry
+        _, metadata, credentials, _, compression = self._arguments
+        replay = self._replay
+        request = self._request if replay is None else replay.attempt()
+        if instead:
+            metadata = replaced(metadata, instead)
+        in_background = self._style not in _BLOCKING_STYLES or self._arity.endswith("stream")
+        if in_background:
+            connection.streamed = True
+        # The call is fail-fast in the core. If the connection breaks just as a wait-for-ready call is assigned to it,
+        # the core would keep the call waiting for the core's own next attempt, long after this channel is READY again.
+        blocking = self._style in _BLOCKING_STYLES and self._arity == "stream_unary"
+        try:
+            call = getattr(method, self._style)(request, seconds, metadata, credentials, False, compression)
+        except ValueError as error:  # the channel was closed
+            refusal = connection.refusal(error)
+            if refusal is error or not in_background:
+                raise refusal from None
+            call = failed_call(refusal)
+        finally:
+            if replay is not None and blocking:
+                replay.end(request)
+        if replay is not None and not blocking and not call.add_callback(partial(replay.end, request)):
+            replay.end(request)
+        if self._single:  # its caller already holds the call
+            token = object()
+            connection.calls.add(token)
+            if connection.room is not None:
+                connection.room.add(token)
+            follow(call, connection, token)
+        return call
 
     def committed(self) -> None:
         """Stop keeping requests, because there will be no further attempt."""
-        ...
+        if self._replay is not None:
+            self._replay.release()
 
 
 class _SteppedCall(CallShell):
@@ -122,9 +178,23 @@ class _SteppedCall(CallShell):
                 self._connection = None
                 self._end_span(code)
 
-    @abstractmethod
     def _begin(self, effect: m.Begin) -> None:
-        """Make an attempt."""
+        """Make an attempt, if there is a connection."""
+        assert self._attempts is not None, "a finished call must not start an attempt"
+        entry = self._attempts.enter(self._avoided)
+        if entry is None:
+            self._inputs.append(self._not_connected())
+            return
+        if self._spans is not None:
+            self._begin_span()
+        self._attempt_on(entry, self._attempts, effect)
+
+    def _not_connected(self) -> h.Input:
+        return self._calls.pending.not_connected()
+
+    @abstractmethod
+    def _attempt_on(self, entry: Entry, attempts: Attempts, effect: m.Begin) -> None:
+        """Make an attempt on this connection."""
 
     @abstractmethod
     def _finish(self, effect: m.Finish) -> None:
@@ -215,22 +285,18 @@ class BlockingCall(_SteppedCall):
             case _:
                 super()._carry_out(effect)
 
-    def _begin(self, effect: m.Begin) -> None:
-        assert self._attempts is not None, "a finished call must not start an attempt"
-        entry = self._attempts.enter(self._avoided)
-        if entry is None and self._calls.conductor.is_here():  # TH-6: a finalizer's call, which would wait for itself
-            self._error = self._calls.pending.cannot_wait()
-            self._inputs.append(m.AttemptBroken())
-            return
-        if entry is None:
-            self._inputs.append(self._calls.pending.not_connected())
-            return
-        self._begin_span()
+    def _not_connected(self) -> h.Input:
+        if not self._calls.conductor.is_here():
+            return super()._not_connected()
+        self._error = self._calls.pending.cannot_wait()  # TH-6: a finalizer's call, which would wait for itself
+        return m.AttemptBroken()
+
+    def _attempt_on(self, entry: Entry, attempts: Attempts, effect: m.Begin) -> None:
         self._error = None
         connection, token, _ = entry
         self._connection = connection
         try:
-            self._result = self._attempts.make(entry, effect.seconds, effect.metadata)
+            self._result = attempts.make(entry, effect.seconds, effect.metadata)
         except grpc.RpcError as error:
             self._failed_with(error, connection, token)
         except Exception as error:  # noqa: BLE001 - a closed channel or wrong metadata
@@ -311,9 +377,6 @@ class FutureCall(_SteppedCall):
         with self._lock:
             super()._drain()
 
-    def _hook_done(self, metadata: m.Metadata | None) -> None:
-        self.feed(m.HookDone(metadata))
-
     def _carry_out(self, effect: h.Effect) -> None:
         match effect:
             case stepping.ArmTimer(at):
@@ -338,17 +401,13 @@ class FutureCall(_SteppedCall):
     # Attempts.
 
     def _begin(self, effect: m.Begin) -> None:
-        assert self._attempts is not None, "a finished call must not start an attempt"
-        entry = self._attempts.enter(self._avoided)
         self.attempt = None
-        if entry is None:
-            self._inputs.append(self._calls.pending.not_connected())
-            return
-        if self._spans is not None:
-            self._begin_span()
+        super()._begin(effect)
+
+    def _attempt_on(self, entry: Entry, attempts: Attempts, effect: m.Begin) -> None:
         connection, token, _ = entry
         try:
-            attempt = self._context.run(self._attempts.make, entry, effect.seconds, effect.metadata)
+            attempt = self._context.run(attempts.make, entry, effect.seconds, effect.metadata)
         except Exception as error:  # noqa: BLE001 - a serializer, wrong metadata, or a closed channel
             connection.ended(token)
             self._error = self._broken = error
@@ -428,37 +487,30 @@ class FutureCall(_SteppedCall):
             callbacks, state.callbacks = state.callbacks or [], None
             if outcome is None:
                 details = CANCELLED_DETAILS if self._quietly else CLOSED_DETAILS
-                self._write(grpc.StatusCode.CANCELLED, details, (), (), "")
+                self._write(Status(grpc.StatusCode.CANCELLED, details, (), (), ""))
             elif isinstance(outcome, grpc.RpcError) and isinstance(outcome, grpc.Call):
                 ended = ended or status_of(outcome)
                 self.error = None if outcome is self.attempt else outcome
                 state.cancelled = state.cancelled or ended.cancelled
                 if state.code is None:
                     state.response = ended.response
-                self._write(*ended[:5])
+                self._write(ended)
             else:
                 self.error = outcome
-                self._write(grpc.StatusCode.INTERNAL, repr(outcome), (), (), "")
+                self._write(Status(grpc.StatusCode.INTERNAL, repr(outcome), (), (), ""))
             state.condition.notify_all()
         if self._spans is not None:
             self._end_span("CANCELLED")  # does nothing if the span has ended
         self._due += callbacks
 
-    def _write(
-        self,
-        code: grpc.StatusCode | None,
-        details: str | bytes | None,
-        initial: object,
-        trailing: object,
-        debug: str | bytes | None,
-    ) -> None:
+    def _write(self, status: Status) -> None:
         state = self.state
         if state.code is None:
-            state.code, state.details, state.debug_error_string = code, details, debug
-        state.initial_metadata = state.initial_metadata or initial or ()
-        state.trailing_metadata = state.trailing_metadata or trailing or ()
+            state.code, state.details, state.debug_error_string = status.code, status.details, status.debug_error_string
+        state.initial_metadata = state.initial_metadata or status.initial_metadata or ()
+        state.trailing_metadata = state.trailing_metadata or status.trailing_metadata or ()
         if state.debug_error_string is None:
-            state.debug_error_string = debug or ""
+            state.debug_error_string = status.debug_error_string or ""
 
     def _call_back_here(self) -> None:
         """Run user callbacks on this thread of grpcio's; if a step is in progress, its thread runs them."""
@@ -482,7 +534,7 @@ class FutureCall(_SteppedCall):
         state = self.state
         self._lock, state.condition = threading.RLock(), threading.Condition()  # other threads may have held them
         self._settled, state.callbacks = True, None
-        self._write(grpc.StatusCode.CANCELLED, FORKED_DETAILS, (), (), "")
+        self._write(Status(grpc.StatusCode.CANCELLED, FORKED_DETAILS, (), (), ""))
 
     def cancel(self, _code: object, _details: object) -> None:
         """Cancel the call; grpcio's rendezvous object calls this under the condition of `state`."""
@@ -532,6 +584,18 @@ class FutureCall(_SteppedCall):
         longest = longest_sleep()
         while not holds():
             self.state.condition.wait(longest)
+
+
+def follow(call: Any, connection: CoreConnection, token: object) -> None:
+    """Remove a call from its connection once it has ended."""
+    # Keep no reference to the call itself, because grpcio cancels a call when nothing refers to it any more.
+    state = call._state  # noqa: SLF001 - `code()` of a single-threaded one raises before its end
+
+    def ended() -> None:
+        leave(connection, token, state.code, state.details)
+
+    if not call.add_callback(ended):
+        ended()
 
 
 def leave(connection: CoreConnection, token: object, code: grpc.StatusCode | None, details: str | bytes | None) -> None:

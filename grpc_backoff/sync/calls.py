@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from grpc_backoff.config.channel_settings import ChannelSetup
-from grpc_backoff.connection.clock import Clock, TimerHandle
+from grpc_backoff.connection.clock import TimerHandle
 from grpc_backoff.decide.calls.call_machine import ChannelClosing
 from grpc_backoff.engine.environment import CallEnvironment
 from grpc_backoff.engine.pending import AnyCall
-from grpc_backoff.policy.backoff import Random
 from grpc_backoff.sync.conductor import Conductor
 from grpc_backoff.sync.hooks import Hooks
 from grpc_backoff.sync.listeners import Listeners
@@ -20,7 +20,6 @@ class Calls(CallEnvironment):
     """The environment that one channel's calls share, in any thread.
 
     Attributes:
-        clock: the channel's clock.
         conductor: the thread that steps the machines of connections and runs the timers of futures.
     """
 
@@ -28,20 +27,9 @@ class Calls(CallEnvironment):
     hooks: Hooks
     listeners: Listeners
 
-    def __init__(
-        self,
-        setup: ChannelSetup,
-        *,
-        pending: PendingCalls,
-        hooks: Hooks,
-        listeners: Listeners,
-        conductor: Conductor,
-        clock: Clock,
-        rng: Random,
-    ) -> None:
-        super().__init__(setup, pending=pending, hooks=hooks, listeners=listeners, now=clock.now, rng=rng)
-        self.emit = listeners.hear
-        self.clock = clock
+    def __init__(self, setup: ChannelSetup, *, conductor: Conductor, **parts: Any) -> None:
+        """Take the arguments of `CallEnvironment`, and the conductor."""
+        super().__init__(setup, **parts)
         self.conductor = conductor
 
     def wake_at(self, at: float, work: Callable[[], object]) -> TimerHandle:

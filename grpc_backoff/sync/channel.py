@@ -7,12 +7,12 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from queue import Empty, SimpleQueue
-from types import TracebackType
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
+from weakref import WeakSet
 
 import grpc
 
@@ -21,17 +21,15 @@ from grpc_backoff.base.threads import Running
 from grpc_backoff.config.channel_settings import ChannelSettings, Options, read_channel
 from grpc_backoff.config.proxies import is_proxied
 from grpc_backoff.decide.connections.events import ConnectionStatus
-from grpc_backoff.engine.channel import BaseChannel
 from grpc_backoff.engine.setup import PoolSetup
-from grpc_backoff.grpcio.forks import refuse_inherited
-from grpc_backoff.grpcio.sync_private import CLOSED_TEXT, is_single_threaded
-from grpc_backoff.sync import forks
+from grpc_backoff.grpcio.forks import CoreUse, at_fork, refuse_inherited
+from grpc_backoff.grpcio.sync_private import GrpcioChannel, forget_channels, is_single_threaded
 from grpc_backoff.sync.calls import Calls
 from grpc_backoff.sync.conductor import CONDUCTOR
 from grpc_backoff.sync.core_connector import CoreConnection, CoreConnector
 from grpc_backoff.sync.hooks import Hooks
 from grpc_backoff.sync.listeners import Listeners
-from grpc_backoff.sync.multicallables import MULTICALLABLES
+from grpc_backoff.sync.multicallables import MULTICALLABLES, CallingChannel
 from grpc_backoff.sync.pending import PendingCalls
 from grpc_backoff.sync.pool import ConnectionPool
 
@@ -42,7 +40,15 @@ _CLOSES_WITHIN = 0.2
 """How long `close` waits for other threads, in seconds; everything else that it does takes a few milliseconds."""
 
 
-class Channel(BaseChannel, grpc.Channel):
+_open: WeakSet[CoreConnection] = WeakSet()
+"""The connections that calls may use."""
+_channels_calls: WeakSet[Calls] = WeakSet()
+"""The calls of each channel."""
+_inherited: list[object] = []
+"""The parent's core channels. They are kept, because freeing one would involve the core."""
+
+
+class Channel(CallingChannel, grpc.Channel):
     """A `grpc.Channel` that connects according to gRPC's connection-backoff protocol.
 
     Channels are created by `insecure_channel` and `secure_channel`. In addition to grpc's own interface, they have
@@ -68,18 +74,17 @@ class Channel(BaseChannel, grpc.Channel):
         self.single_threaded = is_single_threaded(core_options)
         key = self._key if setup.clock is None and setup.rng is None else None  # SH-1: one clock
         clock, rng = setup.clock or CONDUCTOR, setup.rng or CHANCE
-        hooks = Hooks(setup.hooks, target, clock.now)
-        self._conductor = CONDUCTOR
+        hooks = Hooks(setup.hooks, target, clock.now)  # first: it may refuse one
+        self._conductor = conductor = CONDUCTOR
         self._ending = threading.Lock()
         self._listeners = Listeners(setup.listeners, target)
-        pending = PendingCalls(target, self._conductor.post, proxied=is_proxied(target, core_options))
-        conductor = self._conductor
+        pending = PendingCalls(target, conductor.post, proxied=is_proxied(target, core_options))
         pool_setup = PoolSetup(target, policy, setup.pool, clock, rng, core_options, key)
 
         def make_connector(endpoint: str) -> CoreConnector:
             there, dial_options = pool_setup.dialled(endpoint)
             connector = CoreConnector(there, credentials, dial_options, compression, policy, conductor=conductor)
-            connector.made = forks.connections.add
+            connector.made = _open.add
             return connector
 
         self._connections = self._pool = ConnectionPool(
@@ -87,18 +92,16 @@ class Channel(BaseChannel, grpc.Channel):
         )
         pending.pool = self._pool
         self.picks = self._pool.picks
-        """Whether each call asks which connection to take."""
         self.calls = Calls(
             setup,
             pending=pending,
             hooks=hooks,
             listeners=self._listeners,
-            conductor=self._conductor,
+            conductor=conductor,
             clock=clock,
             rng=rng,
         )
-        """The environment that the channel's calls share."""
-        forks.channels_calls.add(self.calls)
+        _channels_calls.add(self.calls)
         self.closing = False
         if self._source is not None:
             self._source.watch(self._rotate)
@@ -113,9 +116,7 @@ class Channel(BaseChannel, grpc.Channel):
         """Return the channel."""
         return self
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_raised: object) -> None:
         """Close the channel; running calls are cancelled."""
         self.close()
 
@@ -185,28 +186,52 @@ class Channel(BaseChannel, grpc.Channel):
         """Remove a callback; harmless if it is not registered."""
         self._listeners.unsubscribe(callback)
 
-    # For calls.
-
-    def has_connection(self) -> bool:
-        """Return whether there is a connection, as far as is currently known."""
-        return self._pool.has_connection and not self.closing and not self._is_inherited
-
-    def connection(self, avoid: Container[object] | None = None) -> CoreConnection | None:
-        """Return the connection for the next call, one to avoid only if no other serves; None if there is none."""
-        return None if self.closing or self._generation.is_over() else self._pool.connection(avoid)
-
-    def refuse(self) -> None:
-        """Raise grpcio's ValueError if the channel is closed, or ForkError if it was created before a fork."""
-        if self.closing:
-            raise ValueError(CLOSED_TEXT)
-        refuse_inherited(self.target, self._generation)
-
 
 def _drop(pool: ConnectionPool, listeners: Listeners) -> None:
     """Shut down a channel that was garbage-collected."""
     pool.close()
     pool.retire_connections()
     listeners.close()
+
+
+def _inherit() -> CoreUse:
+    """Let the child of a fork leave the parent's core channels alone, and keep each until the process ends (FK-1).
+
+    Calls that have no attempt in flight end in the child; as for the others, grpcio ends them if its own fork support
+    is on.
+    """
+    for calls in tuple(_channels_calls):
+        calls.abandon()
+    _inherited.extend(forget_channels())
+    for connection in tuple(_open):
+        connection.leave_alone()
+    return CoreUse(threaded=bool(_inherited))
+
+
+at_fork(_inherit)
+
+
+class Substitute(GrpcioChannel):  # type: ignore[misc] # grpcio's own class is Any here
+    """What `grpc_backoff.install` puts in the place of the class of `grpc`'s channels (TH-7).
+
+    It is derived from grpcio's class, and grpcio's channels count as its instances, so that other libraries' derived
+    classes and grpcio's own checks work as before.
+    """
+
+    @classmethod
+    def __subclasshook__(cls, other: type) -> bool:
+        """Return whether a class is grpcio's, or is derived from it."""
+        return GrpcioChannel in other.__mro__ if cls is Substitute else NotImplemented
+
+    def __new__(  # type: ignore[misc] # makes objects of other classes
+        cls, target: str, options: Any, credentials: object, compression: Any
+    ) -> grpc.Channel:
+        """Return a channel; the arguments are those of grpcio's class."""
+        if cls is not Substitute:
+            derived: grpc.Channel = GrpcioChannel.__new__(cls)
+            return derived
+        secure = None if credentials is None else grpc.ChannelCredentials(credentials)
+        return Channel(target, secure, options, compression)
 
 
 def insecure_channel(

@@ -102,7 +102,7 @@ class Conductor:
     def begin_anew(self) -> None:
         """Start over in the child of a fork, because the thread and all posted work belong to the parent."""
         # Both are reentrant, because a finalizer may post work wherever the garbage collector happens to run.
-        self._work: SimpleQueue[Work | None] = SimpleQueue()
+        self._work: SimpleQueue[Work] = SimpleQueue()
         self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
         self._turns = threading.Lock()
@@ -346,7 +346,7 @@ class Conductor:
         self._stopping = True
         thread = self._thread
         if thread is not None and not self.is_here():
-            self._work.put(None)
+            self._work.put(_nothing)
             thread.join(_ENDS_WITHIN)
 
 
@@ -354,9 +354,7 @@ def _nothing() -> None:
     """Do nothing: as posted work, this makes the thread look at what has changed."""
 
 
-def _do(work: Work | None) -> None:
-    if work is None:
-        return
+def _do(work: Work) -> None:
     try:
         work()
     except Exception:  # noqa: BLE001 - a bug, which must not stop other channels

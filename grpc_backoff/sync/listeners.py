@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 from contextvars import Context
+from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
@@ -95,6 +96,8 @@ class Listeners:
         if not self._closed and (self.listeners or listens(event)):
             self._tell(lambda: self._tell_event(event))
 
+    hear_of_call = hear
+
     def changed(self, state: State) -> None:
         """Notify the callbacks of the channel's new state."""
         if self._subscriptions and not self._closed:
@@ -126,9 +129,9 @@ class Listeners:
             if self._news.empty() or not self._telling.acquire(blocking=False):
                 return
 
-    def _tell_event(self, event: object) -> None:
+    def _tell_event(self, event: ConnectionEvent | CallEvent) -> None:
         for listener in (log_event, *self.listeners):
-            _guarded(lambda listener=listener: listener(event), self._target)  # type: ignore[misc]
+            _guarded(partial(listener, event), self._target)
 
     def _tell_all(self, state: State) -> None:
         for subscription in tuple(self._subscriptions):

@@ -16,52 +16,56 @@ import threading
 import time
 from collections.abc import Container
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 import grpc
 
-from grpc_backoff.decide.calls.call_machine import Metadata
 from grpc_backoff.decide.connections.dial_machine import READY
 from grpc_backoff.engine.call import CallSetup
-from grpc_backoff.engine.method import Arguments, Method, MethodChannel, is_stream, replaced
-from grpc_backoff.grpcio.sync_private import channel_to_nowhere, failed_call, inherited_deadline
-from grpc_backoff.sync.call import BlockingCall, Entry, FutureCall, leave
+from grpc_backoff.engine.channel import BaseChannel
+from grpc_backoff.engine.method import Arguments, Method, is_stream
+from grpc_backoff.grpcio.forks import refuse_inherited
+from grpc_backoff.grpcio.sync_private import CLOSED_TEXT, channel_to_nowhere, inherited_deadline
+from grpc_backoff.sync.call import Attempts, BlockingCall, Entry, FutureCall, follow
 from grpc_backoff.sync.calls import Calls
 from grpc_backoff.sync.core_connector import CoreConnection
+from grpc_backoff.sync.pool import ConnectionPool
 from grpc_backoff.sync.rendezvous import FutureRendezvous, StreamRendezvous
 from grpc_backoff.sync.replay import Replay
 
 if TYPE_CHECKING:
     from grpc_backoff.grpcio.shapes import GivenMetadata
 
-_BLOCKING_STYLES = ("__call__", "with_call")
 
+class CallingChannel(BaseChannel):
+    """What a method's calls need from their channel.
 
-class CallingChannel(MethodChannel, Protocol):
-    """What a method's calls need from their channel."""
+    Attributes:
+        calls: the environment that the channel's calls share.
+        picks: whether each call asks which connection to take.
+    """
 
     calls: Calls
     picks: bool
     single_threaded: bool
+    _pool: ConnectionPool
 
     def connection(self, avoid: Container[object] | None = None) -> CoreConnection | None:
         """Return the connection for the next call, one to avoid only if no other serves; None if there is none."""
-        ...
-
-    def has_connection(self) -> bool:
-        """Return whether there is a connection, as far as is currently known."""
-        ...
+        return None if self.closing or self._generation.is_over() else self._pool.connection(avoid)
 
     def refuse(self) -> None:
         """Raise grpcio's ValueError if the channel is closed, or ForkError if it was created before a fork."""
-        ...
+        if self.closing:
+            raise ValueError(CLOSED_TEXT)
+        refuse_inherited(self.target, self._generation)
 
 
 class MultiCallable(Method):
     """One method of one channel, across any number of connections."""
 
-    _channel: CallingChannel
+    channel: CallingChannel
 
     def __init__(self, channel: CallingChannel, method: str, *signature: Any, **keywords: Any) -> None:
         """Take the arguments of `Method`."""
@@ -95,8 +99,8 @@ class MultiCallable(Method):
         self, before: tuple[CoreConnection, object] | None, avoid: Container[object] | None
     ) -> tuple[CoreConnection, object] | None:
         """Return the current connection with grpc's multicallable on it; None if there is no new connection."""
-        connection = self._channel.connection(avoid)
-        if connection is not None and self._channel.picks:
+        connection = self.channel.connection(avoid)
+        if connection is not None and self.channel.picks:
             return connection, self._several.get(connection) or self._bind_several(connection)
         if connection is None or (before is not None and connection is before[0]):
             return None
@@ -116,7 +120,7 @@ class MultiCallable(Method):
     def _on(self, connection: CoreConnection) -> object:
         self._notes = not connection.served
         note = partial(_note, ref(self), connection) if self._notes else None
-        return getattr(connection.channel, self.arity)(self._method, *self._telling(connection.hear, note))
+        return getattr(connection.channel, self.arity)(self.method, *self._telling(connection.hear, note))
 
     def note_no_more(self) -> None:
         """Make grpc's multicallables anew, because a message has been noted. Thread-safe."""
@@ -127,18 +131,18 @@ class MultiCallable(Method):
         """Make a call that runs in the background, on the connection that it has entered."""
         connection, token, _ = entry
         try:
-            call = _Attempts(self, style, request, arguments).make(entry, arguments.timeout, ())
+            call = Attempts(self.enter, self.arity, style, request, arguments).make(entry, arguments.timeout, ())
         except BaseException:
             connection.ended(token)
             raise
-        _follow(call, connection, token)
+        follow(call, connection, token)
         return call
 
     # The other path.
 
     def _make_call(self, style: str, request: Any, arguments: Arguments, *, blocking: bool) -> object:
         """Make a call that may have to wait or be repeated; `style` is the name of a method of grpc's multicallable."""
-        channel = self._channel
+        channel = self.channel
         channel.refuse()
         # The end of a single-threaded stream is known only when its reader reaches it, so such a stream waits for its
         # connection but is not repeated.
@@ -152,7 +156,7 @@ class MultiCallable(Method):
         policy = None if alone else self._policy
         hedged = policy is not None and self._hedged
         machine = self._rules(
-            policy, arguments.wait_for_ready, may_break=policy is None and not single and channel.has_connection()
+            policy, arguments.wait_for_ready, may_break=policy is None and not single and channel._pool.has_connection
         )
         if arguments.metadata is not None:  # see `_freeze`
             arguments = arguments._replace(metadata=tuple(arguments.metadata))
@@ -164,21 +168,17 @@ class MultiCallable(Method):
         if not self.takes_one_request and not machine.handed_over:
             replay = Replay(request, self.serializer, channel.calls.replay_limit)
             sender, request = self.of_bytes(), None
-        attempts = _Attempts(
-            sender, "future" if blocking and hedged else style, request, arguments, replay, single=single
-        )
+        of_attempts = "future" if blocking and hedged else style
+        attempts = Attempts(sender.enter, self.arity, of_attempts, request, arguments, replay, single=single)
         timeout, limit = _bounded(arguments.timeout), self._config.timeout
         setup = CallSetup(channel.calls, machine, attempts, timeout, limit, self._call_id, request)
         if hedged:
             return self._make_hedged(setup, style, stream=self.arity == "unary_stream")
-        if blocking or single:
-            blocked = BlockingCall(setup)
-            if replay is not None:
-                replay.overfull = blocked.commit
-            return blocked.run()
-        call = FutureCall(setup)
+        call = BlockingCall(setup) if blocking or single else FutureCall(setup)
         if replay is not None:
             replay.overfull = call.commit
+        if isinstance(call, BlockingCall):
+            return call.run()
         made: object = FutureRendezvous(call) if style == "future" else StreamRendezvous(call)
         call.start()
         return made
@@ -192,81 +192,8 @@ class MultiCallable(Method):
     def _reject(self, style: str, request: object, arguments: Arguments) -> object:
         """Make a call that grpc rejects before it sends anything, so that the caller gets grpc's own error."""
         # A stream waits for ready, because otherwise the lack of a connection could fail it first.
-        method = getattr(channel_to_nowhere(), self.arity)(self._method, *self._signature)
+        method = getattr(channel_to_nowhere(), self.arity)(self.method, *self._signature)
         return getattr(method, style)(request, *arguments._replace(wait_for_ready=not self.takes_one_request))
-
-
-class _Attempts:
-    """Makes the attempts of one call."""
-
-    __slots__ = ("_arguments", "_multicallable", "_replay", "_request", "_single", "_style", "enter")
-
-    def __init__(
-        self,
-        multicallable: MultiCallable,
-        style: str,
-        request: Any,
-        arguments: Arguments,
-        replay: Replay | None = None,
-        *,
-        single: bool = False,
-    ) -> None:
-        self._multicallable = multicallable
-        self.enter = multicallable.enter
-        self._style = style
-        self._request = request
-        self._arguments = arguments
-        self._replay = replay
-        self._single = single
-
-    def make(self, entry: Entry, seconds: float | None, instead: Metadata) -> Any:
-        connection, _, method = entry
-        _, metadata, credentials, _, compression = self._arguments
-        replay = self._replay
-        request = self._request if replay is None else replay.attempt()
-        if instead:
-            metadata = replaced(metadata, instead)
-        in_background = self._style not in _BLOCKING_STYLES or self._multicallable.arity.endswith("stream")
-        if in_background:
-            connection.streamed = True
-        # The call is fail-fast in the core. If the connection breaks just as a wait-for-ready call is assigned to it,
-        # the core would keep the call waiting for the core's own next attempt, long after this channel is READY again.
-        blocking = self._style in _BLOCKING_STYLES and self._multicallable.arity == "stream_unary"
-        try:
-            call = getattr(method, self._style)(request, seconds, metadata, credentials, False, compression)
-        except ValueError as error:  # the channel was closed
-            refusal = connection.refusal(error)
-            if refusal is error or not in_background:
-                raise refusal from None
-            call = failed_call(refusal)
-        finally:
-            if replay is not None and blocking:
-                replay.end(request)
-        if replay is not None and not blocking and not call.add_callback(partial(replay.end, request)):
-            replay.end(request)
-        if self._single:  # its caller already holds the call
-            token = object()
-            connection.calls.add(token)
-            if connection.room is not None:
-                connection.room.add(token)
-            _follow(call, connection, token)
-        return call
-
-    def committed(self) -> None:
-        if self._replay is not None:
-            self._replay.release()
-
-
-def _follow(call: Any, connection: CoreConnection, token: object) -> None:
-    """Remove a call from its connection once it has ended."""
-    # Keep no reference to the call itself, because grpcio cancels a call when nothing refers to it any more.
-    state = call._state  # noqa: SLF001 - `code()` of a single-threaded one raises before its end
-
-    def ended() -> None:
-        leave(connection, token, state.code, state.details)
-
-    if not call.add_callback(ended):
-        ended()
 
 
 def _note(held: ref[MultiCallable], connection: CoreConnection) -> None:

@@ -40,7 +40,7 @@ class Standby:
     def open(self) -> None:
         """Keep the core running from now on."""
         if self._channel is None:
-            self._channel = _channel_to_nowhere()
+            self._channel = core_channel("127.0.0.1:0", None, [("grpc.enable_channelz", 0)], None)
 
     def close(self) -> None:
         """Let the core shut down; harmless if this is not open."""
@@ -52,16 +52,8 @@ class Standby:
         """Wait for the core in place of the pump; return False at once if this is not open."""
         if self._channel is None:
             return False
-        _wait(self._channel, seconds)
+        inner_channel(self._channel).watch_connectivity_state(_IDLE, time.time() + seconds)
         return True
-
-
-def _channel_to_nowhere() -> grpc.Channel:
-    return core_channel("127.0.0.1:0", None, [("grpc.enable_channelz", 0)], None)
-
-
-def _wait(channel: grpc.Channel, seconds: float) -> None:
-    inner_channel(channel).watch_connectivity_state(_IDLE, time.time() + seconds)
 
 
 class Pump:
@@ -73,18 +65,19 @@ class Pump:
         Raises:
             RuntimeError: no thread can be started.
         """
-        self._channel = _channel_to_nowhere()
+        self._standby = Standby()
+        self._standby.open()
         self._stopped = False
         try:
             threads.start(self._run, "grpc-backoff-pump")
         except RuntimeError:
-            close_channel(self._channel)
+            self._standby.close()
             raise
 
     def _run(self) -> None:
         while not self._stopped:
-            _wait(self._channel, _SLICE)
-        close_channel(self._channel)
+            self._standby.wait(_SLICE)
+        self._standby.close()
 
     def stop(self) -> None:
         """Stop waiting; the thread ends within `_SLICE` seconds."""

@@ -83,12 +83,8 @@ class StreamRendezvous(FutureRendezvous):
                 raise
             except grpc.RpcError as error:
                 error.__traceback__ = None  # it refers to this frame, and so would keep this object alive
-                response = _FAILED
-            if response is not _FAILED:
+            else:
                 self._call.commit()
                 return response
             if not self._call.follows(attempt):
                 raise self._error()
-
-
-_FAILED = object()

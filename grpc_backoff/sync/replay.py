@@ -33,7 +33,7 @@ class Replay:
         limit: int,
     ) -> None:
         """Start without requests; `limit` is how many bytes are kept."""
-        self.overfull: Callable[[], object] = _ignore
+        self.overfull: Callable[[], object] = lambda: None
         """Called once, when more bytes than the limit would have to be kept and an attempt is running."""
         self._requests: Any = requests if hasattr(requests, "__next__") else iter(requests)
         self._serialize = serialize
@@ -127,7 +127,12 @@ class Replay:
             self._changed.acquire()
             self._taking = False
             self._changed.notify_all()
-        self._keep(taken)
+        if taken is None:
+            self._buffer.closed = True
+        elif isinstance(taken, _Broken):
+            self._end = taken
+        elif not self._buffer.add(taken) and not self._reported:
+            self._over_limit = self._reported = True
 
     def _serialized(self, request: Any) -> bytes | _Broken:
         if self._serialize is None:
@@ -137,14 +142,6 @@ class Replay:
         except Exception:  # noqa: BLE001 - a serializer may raise anything
             _LOG.exception("a request could not be serialized")
             return _Broken(None)
-
-    def _keep(self, taken: bytes | _Broken | None) -> None:
-        if taken is None:
-            self._buffer.closed = True
-        elif isinstance(taken, _Broken):
-            self._end = taken
-        elif not self._buffer.add(taken) and not self._reported:
-            self._over_limit = self._reported = True
 
 
 class _Requests(Iterator[bytes | None]):
@@ -159,7 +156,3 @@ class _Requests(Iterator[bytes | None]):
         request = self._replay.take(self._number, self)
         self._number += 1
         return request
-
-
-def _ignore() -> None:
-    pass

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import grpc
@@ -23,7 +22,6 @@ from grpc_backoff.sync.call_errors import RetriesExhaustedError
 from grpc_backoff.sync.multicallables import MultiCallable
 
 if TYPE_CHECKING:
-    from grpc_backoff.decide.calls.call_machine import Metadata
     from grpc_backoff.grpcio.shapes import BackgroundCall
     from grpc_backoff.sync.calls import Calls
 
@@ -119,9 +117,6 @@ class Subscription(SubscriptionShell):
     def _cancelled(self) -> Any:
         return InactiveRpcError(call_state(grpc.StatusCode.CANCELLED, self._closed_details, (), ()))
 
-    def _metadata(self, pairs: Metadata | None) -> Metadata | None:
-        return pairs
-
     def _drain(self) -> None:
         with self._changed:
             super()._drain()
@@ -156,9 +151,7 @@ class Subscription(SubscriptionShell):
         """Return the subscription itself."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_raised: object) -> None:
         """Close the subscription."""
         self.close()
 

@@ -364,7 +364,7 @@ async def test_many_channels_leave_nothing(monkeypatch):
 async def test_a_fork_begins_without_managers():
     """SH-8: the child of a fork starts without its parent's managers."""
     async with aio.insecure_channel("127.0.0.1:9") as channel:
-        assert channel._pool in [each.pool for here in _shared_pools.values() for each in here.values()]
+        assert channel._pool in [pool for here in _shared_pools.values() for pool in here.values()]
         child = os.fork()
         if child == 0:
             os._exit(len(_shared_pools))

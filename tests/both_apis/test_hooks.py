@@ -243,3 +243,27 @@ def test_a_renewal_that_waits_for_its_own_future(style):
             with pytest.raises(grpc.RpcError) as caught:
                 getattr(stub.Unary, style)(Message(text="expired"), timeout=10).result(20)
     assert (caught.value.code(), runs) == (grpc.StatusCode.UNAUTHENTICATED, [grpc.StatusCode.UNAUTHENTICATED])
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("hook", ["on_exhausted", "on_conflict", "refresh_credentials"])
+def test_a_hook_that_ends_its_thread(hook):
+    """RT-4 to RT-6: a threaded call in the background ends with its own error even if its hook raises SystemExit."""
+    codes = {"on_exhausted": "abort", "on_conflict": "conflict", "refresh_credentials": "expired"}
+
+    def leave(_failed):
+        raise SystemExit
+
+    class Conflicting(Expired):
+        def Unary(self, request, context):  # noqa: N802
+            if request.text == "conflict":
+                context.abort(grpc.StatusCode.ABORTED, "conflict")
+            if request.text == "abort":
+                context.abort(grpc.StatusCode.FAILED_PRECONDITION, "abort")
+            super().Unary(request, context)
+
+    with place(Conflicting()) as server:
+        retry, hooks = "codes: FAILED_PRECONDITION, retry: 1, delay: 10ms", RetryHooks(**{hook: leave})
+        with grpc_backoff.insecure_channel(server.target, retry=retry, retry_hooks=hooks) as channel:
+            call = EchoStub(channel).Unary.future(Message(text=codes[hook]), timeout=60)
+            assert isinstance(call.exception(timeout=20), grpc.RpcError)

@@ -13,8 +13,9 @@ import pytest
 
 import grpc_backoff
 from grpc_backoff import CallRetried, RetriesExhaustedError
+from grpc_backoff.sync import call as call_module
 from grpc_backoff.sync import channel as channel_module
-from grpc_backoff.sync import hedging, multicallables
+from grpc_backoff.sync import hedging
 from grpc_backoff.sync.conductor import Conductor
 from grpc_backoff.sync.pump import needs_pump
 from tests.echo import EchoStub, Message
@@ -23,7 +24,7 @@ from tests.sync.service import place, until
 
 def test_cancel_while_an_attempt_is_being_made(server, monkeypatch):
     """TH-3, TH-6: cancelling a call also cancels an attempt that is just starting."""
-    made, cancelled, make = threading.Event(), threading.Event(), multicallables._Attempts.make
+    made, cancelled, make = threading.Event(), threading.Event(), call_module.Attempts.make
 
     def slowly(*how):
         attempt = make(*how)
@@ -31,7 +32,7 @@ def test_cancel_while_an_attempt_is_being_made(server, monkeypatch):
         cancelled.wait(20)
         return attempt
 
-    monkeypatch.setattr(multicallables._Attempts, "make", slowly)
+    monkeypatch.setattr(call_module.Attempts, "make", slowly)
     with grpc_backoff.insecure_channel(server.target) as channel:
         future = EchoStub(channel).Unary.future(Message(text="hang"))
         assert made.wait(20)

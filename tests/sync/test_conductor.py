@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from queue import Empty, SimpleQueue
+from types import SimpleNamespace
 
 import pytest
 
@@ -174,7 +175,8 @@ def test_a_pump_that_cannot_start(conductor, monkeypatch, runs):
     waited, answers = [], SimpleQueue()
     monkeypatch.setattr("grpc_backoff.sync.conductor.needs_pump", lambda: True)
     monkeypatch.setattr("grpc_backoff.base.threads.start", none)
-    monkeypatch.setattr("grpc_backoff.sync.pump._wait", lambda _channel, seconds: waited.append(seconds))
+    core = SimpleNamespace(watch_connectivity_state=lambda _state, deadline: waited.append(deadline))
+    monkeypatch.setattr("grpc_backoff.sync.pump.inner_channel", lambda _channel: core)
     if runs == "a caller":
         monkeypatch.setattr(threading.Thread, "start", _fail)
     user = object()

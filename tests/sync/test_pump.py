@@ -80,8 +80,8 @@ def test_the_core_stays_running_between_channels(monkeypatch):
     conductor, opened = Conductor(), []
     monkeypatch.setattr(channel_module, "CONDUCTOR", conductor)
     monkeypatch.setattr(conductor_module, "_LINGERS", 60.0)
-    make = pump_module._channel_to_nowhere
-    monkeypatch.setattr(pump_module, "_channel_to_nowhere", lambda: opened.append(1) or make())
+    make = pump_module.core_channel
+    monkeypatch.setattr(pump_module, "core_channel", lambda *how: opened.append(1) or make(*how))
     with place() as server:
         for _ in range(3):
             with grpc_backoff.insecure_channel(server.target) as channel:
