@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import sys
 import warnings
+from asyncio import _get_running_loop  # as in `multicallables`
 from collections.abc import Callable, Sequence
 from contextvars import Context
 from types import TracebackType
@@ -27,6 +28,7 @@ from grpc_backoff.aio.pending import PendingCalls
 from grpc_backoff.aio.pool import ConnectionPool
 from grpc_backoff.aio.shares import Share, SharedPool, Shares, shared_pool
 from grpc_backoff.base.chance import CHANCE
+from grpc_backoff.base.process import notice_fork
 from grpc_backoff.config.channel_settings import ChannelSettings, Options, read_channel
 from grpc_backoff.config.proxies import is_proxied
 from grpc_backoff.connection.connector import Connector
@@ -281,8 +283,10 @@ class Channel(BaseChannel, grpc.aio.Channel):
 
     def refuse_elsewhere(self) -> None:
         """Raise WrongLoopError on a loop other than the channel's, or ForkError in the child of a fork."""
-        refuse_inherited(self.target, self._generation)
-        refuse_elsewhere(self.loop, self.target)
+        notice_fork()
+        if self._generation.over or _get_running_loop() is not self.loop:
+            refuse_inherited(self.target, self._generation)
+            refuse_elsewhere(self.loop, self.target)
 
     def refuse_if_closed(self) -> None:
         """Raise grpc's own error if the channel is closed."""

@@ -209,7 +209,7 @@ class MultiCallable(Sender):
     def sends(self, request: object) -> bool:
         """Return whether grpc sends this request; for None, or if the serializer fails, it sends an empty message."""
         if self.takes_one_request:
-            return self.serializer is not None or request is None or type(request) is bytes
+            return self._signature[0] is not None or request is None or type(request) is bytes
         return request is None or is_stream(request)
 
     def _reject(self, request: object, arguments: Arguments) -> object:

@@ -219,18 +219,15 @@ class Method:
         The caller may reuse the request, and the metadata, before there is a connection. A plain call would already
         have been sent.
         """
-        sender, frozen = self._serialize(request)
+        sender, frozen, serializer = self, request, self._signature[0]
+        if serializer is not None and self.takes_one_request:
+            try:
+                frozen = serializer(request)
+            except Exception:  # noqa: BLE001 - grpc will get the same error, and handle it
+                sender = self
+            else:
+                sender = self._sender or self.of_bytes()
         return None if arguments.are_rejected or not sender.sends(frozen) else (sender, frozen)
-
-    def _serialize(self, request: object) -> tuple[Self, object]:
-        serializer = self._signature[0]
-        if serializer is None or not self.takes_one_request:
-            return self, request
-        try:
-            frozen = serializer(request)
-        except Exception:  # noqa: BLE001 - grpc will get the same error, and handle it
-            return self, request
-        return self._sender or self.of_bytes(), frozen
 
 
 def is_stream(requests: object) -> bool:

@@ -45,7 +45,8 @@ class _Hedged(_SteppedCall):
 
     def _is_held(self) -> bool:
         """Return whether the copy that is about to begin must wait (HG-11), and tell the machine."""
-        wait = must_wait(self._calls, self._places, self._next_place) if self._state.copies.live else 0.0
+        beside = self._places and self._state.copies.live
+        wait = must_wait(self._calls, self._places, self._next_place) if beside else 0.0
         if wait:
             self._inputs.append(h.CopyHeld(wait))
         return wait > 0
@@ -59,11 +60,14 @@ class _Hedged(_SteppedCall):
 
     def _sent(self, attempt: BackgroundCall, connection: CoreConnection) -> int:
         """Record a copy that is on a connection, and tell the machine; return its number."""
-        number: int = self._state.copies.sent
+        copies: h.Copies = self._state.copies
         self._places += (connection,)
-        self._copies[number] = attempt, connection
-        self._inputs.append(h.CopyBegun())
-        return number
+        self._copies[copies.sent] = attempt, connection
+        if copies.starting:
+            self._inputs.append(h.CopyBegun())
+        elif copies.due is not None:
+            self._carry_out(ArmTimer(copies.due))
+        return copies.sent
 
     def _left(self, attempt: BackgroundCall, entry: Entry) -> Status:
         """Remove a copy that has just ended from its connection; return its status."""
@@ -76,7 +80,7 @@ class _Hedged(_SteppedCall):
     def _outcome(self, number: int, attempt: BackgroundCall, connection: CoreConnection, status: Status) -> h.Input:
         """Return the machine's input for a copy that has ended."""
         if status.code is grpc.StatusCode.OK:
-            return h.CopyAnswered(number, observed=self._calls.observed)
+            return h.CopyAnswered(number)
         if status.cancelled:
             return m.CancelRequested()  # for example, because the channel was closed
         self._connection = connection
@@ -135,8 +139,8 @@ class _HedgedCall(_Hedged, FutureCall):
     def _carry_out(self, effect: h.Effect) -> None:
         if isinstance(effect, h.Choose):
             self._choose(effect.copy, effect.at)
-        else:
-            super()._carry_out(effect)
+            effect = effect.end
+        super()._carry_out(effect)
 
     def _choose(self, number: int | None, at: float | None) -> None:
         with self.state.condition:
@@ -179,7 +183,7 @@ class _HedgedStream(_HedgedCall):
                     arrived()
                 else:
                     self._received[number] = message
-                    self._inputs.append(h.CopyAnswered(number, observed=self._calls.observed))
+                    self._inputs.append(h.CopyAnswered(number))
                     self._drain()
             self._call_back_here()  # the status may have arrived before, so this may be the end of the call
 
@@ -277,15 +281,16 @@ class _HedgedBlockingCall(_Hedged, BlockingCall):
         return super()._receive()
 
     def _carry_out(self, effect: h.Effect) -> None:
-        if isinstance(effect, m.Begin):
-            self._begin(effect)
-        elif isinstance(effect, h.Choose):
+        if isinstance(effect, h.Choose):
             self._choose(effect.copy, effect.at)
-        elif isinstance(effect, ArmTimer) and self._own is not None:  # the thread sleeps in grpcio
+            if effect.end is m.AS_ATTEMPT:  # the choice has said how the call ends
+                return
+            effect = effect.end
+        if isinstance(effect, ArmTimer) and self._own is not None:  # the thread sleeps in grpcio
             self._wake = effect.at
             self._cancel_timer()
             self._timer = self._calls.wake_at(effect.at, partial(self.feed, None))
-        elif effect is not m.AS_ATTEMPT:  # or the choice has said how the call ends
+        else:
             super()._carry_out(effect)
 
     def _begin(self, effect: m.Begin) -> None:
@@ -308,10 +313,11 @@ class _HedgedBlockingCall(_Hedged, BlockingCall):
         except BaseException:  # KeyboardInterrupt
             connection.ended(token)
             raise
-        ended = partial(self._ended, self._sent(attempt, connection), attempt, entry)
+        ended = partial(self._ended, self._state.copies.sent, attempt, entry)
         if serves:
             self._own = _OwnCopy(Events(attempt), ended, self._calls.conductor)
-        elif not attempt.add_callback(lambda: self.feed(ended())):
+        self._sent(attempt, connection)
+        if not serves and not attempt.add_callback(lambda: self.feed(ended())):
             self.feed(ended())
 
     def _ended(self, number: int, attempt: BackgroundCall, entry: Entry) -> h.Input:

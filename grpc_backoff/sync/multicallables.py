@@ -186,7 +186,7 @@ class MultiCallable(Method):
     def sends(self, request: object) -> bool:
         """Return whether grpc sends this request, or reads requests from it."""
         if self.takes_one_request:
-            return self.serializer is None and type(request) is bytes
+            return self._signature[0] is None and type(request) is bytes
         return is_stream(request)
 
     def _reject(self, style: str, request: object, arguments: Arguments) -> object:

@@ -122,6 +122,7 @@ class CallState(NamedTuple):
         failed: the code of the attempt that failed, in DECIDING and SLEEPING.
         wake: when SLEEPING ends.
         unconnected: whether the attempt that failed has ended for lack of a connection.
+        copies: the copies of a hedged call, as in `hedging_machine`; None for any other.
     """
 
     phase: CallPhase
@@ -141,6 +142,7 @@ class CallState(NamedTuple):
     failed: str = ""
     wake: float = math.inf
     unconnected: bool = False
+    copies: Any = None
 
 
 _AT_FIRST = CallState(_RUNNING, "", None, 0.0, None, 0.0)[CallState._fields.index("waited") :]
