@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Self, Unpack
 import grpc
 
 from grpc_backoff.base.chance import CHANCE
+from grpc_backoff.base.process import notice_fork
 from grpc_backoff.base.threads import Running
 from grpc_backoff.config.channel_settings import ChannelSettings, Options, read_channel
 from grpc_backoff.config.proxies import is_proxied
@@ -199,7 +200,9 @@ class Channel(BaseChannel, grpc.Channel):
         """Raise grpcio's ValueError if the channel is closed, or ForkError if it was created before a fork."""
         if self.closing:
             raise ValueError(CLOSED_TEXT)
-        refuse_inherited(self.target, self._generation)
+        notice_fork()
+        if self._generation.over:
+            refuse_inherited(self.target, self._generation)
 
 
 def _drop(pool: ConnectionPool, listeners: Listeners) -> None:
