@@ -256,8 +256,10 @@ def _text(value: object) -> Any:
 
 def replaced(metadata: GivenMetadata | None, instead: Metadata) -> Metadata:
     """Return a call's metadata with these pairs in place of any pairs that have the same keys."""
+    if not metadata:
+        return instead
     keys = {key for key, _ in instead}
-    return (*(pair for pair in metadata or () if pair[0] not in keys), *instead)
+    return (*(pair for pair in metadata if pair[0] not in keys), *instead)
 
 
 MultiCallableT = TypeVar("MultiCallableT")
