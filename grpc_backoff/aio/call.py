@@ -109,8 +109,7 @@ class Call(CallShell, grpc.aio.Call):
         for effect in effects:
             self._carry_out(effect)
 
-    def _drained(self) -> None:
-        self._record()
+    _drained = CallShell._record  # noqa: SLF001 - its own base class; this spares each step a call
 
     def _has_outcome(self) -> bool:
         return self._outcome is not None
@@ -139,8 +138,10 @@ class Call(CallShell, grpc.aio.Call):
             case m.Finish(m.Ending.CANCELLED):
                 self._settle(CANCELLED)
             case m.Finish(m.Ending.EXHAUSTED):
+                self._read_error()
                 self._settle(self._exhausted(effect))
             case m.Finish(m.Ending.TIMED_OUT):
+                self._read_error()
                 code, details, initial, trailing, debug, *_ = self._timed_out()
                 self._settle(grpc.aio.AioRpcError(code, initial, trailing, details, debug))
             case m.Finish():
@@ -150,6 +151,7 @@ class Call(CallShell, grpc.aio.Call):
             case m.SeekAnother(status):
                 self._calls.pending.pool.seek_another(self._connection, status)
             case m.CallHook():
+                self._read_error()
                 failed, began = self._failed_call(effect), self._state.attempt_began
                 self._calls.hooks.ask(effect.hook, failed, began, self._context, self._hook_done)
             case m.FailAttempt(code):
@@ -169,7 +171,7 @@ class Call(CallShell, grpc.aio.Call):
 
     def _begin(self, effect: m.Begin, *, in_context: bool = False) -> None:
         """Make an attempt; an error while making the first one is raised to the caller."""
-        self._attempt = None
+        self._attempt = self._error = None
         if self._spans is not None:
             self._begin_span()
         sender, arguments = self._sender, self._arguments
@@ -195,7 +197,7 @@ class Call(CallShell, grpc.aio.Call):
 
     def _begun(self, attempt: grpc.aio.Call, connection: CallConnection) -> None:
         self._connection = connection
-        if self._machine.handed_over:
+        if self._machine.policy is None and self._machine.handed_over:
             self._attempt = attempt
             self._inputs.append(_BEGUN)
             return
@@ -210,10 +212,8 @@ class Call(CallShell, grpc.aio.Call):
         if attempt is not current or self._state.phase is not _RUNNING:
             return
         stream = type(attempt) is StreamAttempt  # `isinstance` asks an abstract class, which costs a microsecond
-        error: grpc.aio.AioRpcError | None = None
-        if stream or not aio_private.core_call(attempt).is_ok():
-            error = attempt.status if stream else aio_private.status_of(attempt)
-        if error is None or error.code() is grpc.StatusCode.OK:
+        succeeded = attempt.status.code() is grpc.StatusCode.OK if stream else aio_private.core_call(attempt).is_ok()
+        if succeeded:
             if self._spans is not None:
                 self._end_span("OK")
             self.feed(_OBSERVED if self._calls.listeners.listeners else _UNOBSERVED)
@@ -221,12 +221,19 @@ class Call(CallShell, grpc.aio.Call):
         if aio_private.is_cancelled_here(attempt.call if stream else attempt):
             self.feed(m.CancelRequested())  # for example, because the channel was closed
             return
-        self._error = error
-        self._end_span(error.code().name)
-        self.feed(self._failure(error))
+        self._error = attempt.status if stream else attempt
+        if self._spans is not None:
+            self._end_span(self._status(self._error).code.name)
+        self.feed(self._failure(self._error))
+
+    def _read_error(self) -> None:
+        """Make the error of the failed attempt, which a call that is repeated with success does not need."""
+        if isinstance(self._error, grpc.aio.Call):
+            self._error = aio_private.status_of(self._error)
 
     def _status(self, error: object) -> Status:
-        assert isinstance(error, grpc.aio.AioRpcError), "a failed attempt must have an error"
+        if not isinstance(error, grpc.aio.AioRpcError):
+            return aio_private.raw_status(error)
         metadata = error.initial_metadata(), error.trailing_metadata()
         return Status(error.code(), error.details() or "", *metadata, error.debug_error_string())
 

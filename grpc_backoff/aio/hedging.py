@@ -15,7 +15,7 @@ import grpc
 import grpc.aio
 
 from grpc_backoff.aio.arities import StreamResponse, UnaryResponse
-from grpc_backoff.aio.call import Call, Outcome
+from grpc_backoff.aio.call import CANCELLED, Call, Outcome
 from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.decide.calls import call_machine as m
 from grpc_backoff.decide.calls import hedging_machine as h
@@ -36,7 +36,7 @@ class _HedgedCall(Call):
 
     def _begin(self, effect: m.Begin, *, in_context: bool = False) -> None:
         sender = self._sender
-        if self._state.copies.live and sender is not None:
+        if self._places and self._state.copies.live and sender is not None:
             wait = must_wait(self._calls, self._places, lambda: sender.connection(self._avoided))
             if wait:
                 self._inputs.append(h.CopyHeld(wait))
@@ -51,42 +51,43 @@ class _HedgedCall(Call):
             self._copies = {}
         self._places += (connection,)
         self._connection = connection
-        number = self._state.copies.sent
-        self._copies[number] = attempt, connection
-        self._inputs.append(h.CopyBegun())
-        self._follow(number, attempt)
+        copies = self._state.copies
+        self._copies[copies.sent] = attempt, connection
+        if copies.starting:
+            self._inputs.append(h.CopyBegun())
+        else:
+            self._timer = self._calls.clock.call_at(copies.due, self._timer_fired)
+        self._follow(copies.sent, attempt)
 
     def _follow(self, number: int, attempt: grpc.aio.Call) -> None:
         """Report to the machine how this copy is answered."""
-        attempt.add_done_callback(partial(self._copy_ended, number))
+        aio_private.core_call(attempt).add_done_callback(partial(self._copy_ended, number, attempt))
 
     def _copy_ended(self, number: int, attempt: grpc.aio.Call) -> None:
         if self._losers is not None:
             self._losers.ended(number)
         if aio_private.core_call(attempt).is_ok():
-            self._answered(number)
+            self.feed(h.CopyAnswered(number))
         elif aio_private.is_cancelled_here(attempt):
             self.feed(m.CancelRequested())  # for example, because the channel was closed
         else:
             self._copy_failed(number, aio_private.status_of(attempt))
 
-    def _answered(self, number: int) -> None:
-        self._inputs.append(h.CopyAnswered(number, observed=self._calls.observed))
-        self._drain()
-
     def _copy_failed(self, number: int, error: grpc.aio.AioRpcError) -> None:
         self._calls.note(self._status(error))
         if not self._has_outcome():
             self._error, self._connection = error, self._places[number - 1]
-            self._inputs.append(h.CopyFailed(number, self._failure(error)))
-            self._drain()
+            self.feed(h.CopyFailed(number, self._failure(error)))
 
     def _carry_out(self, effect: h.Effect) -> None:
-        if not isinstance(effect, h.Choose):
+        if isinstance(effect, h.Choose):
+            self._attempt = None if effect.copy is None else self._copies.pop(effect.copy)[0]
+            self._leave_others(effect.at)
+            effect = effect.end
+        if effect is m.AS_ATTEMPT:
+            self._settle(self._attempt or self._error or CANCELLED)
+        else:
             super()._carry_out(effect)
-            return
-        self._attempt = None if effect.copy is None else self._copies.pop(effect.copy)[0]
-        self._leave_others(effect.at)
 
     def _leave_others(self, at: float | None) -> None:
         if self._places and self._copies:
@@ -132,7 +133,7 @@ class _HedgedStream(_HedgedCall, StreamResponse, grpc.aio.UnaryStreamCall[object
         else:
             if not self._has_outcome():
                 self._ahead = first
-                self._answered(number)
+                self.feed(h.CopyAnswered(number))
 
     async def _iterate(self) -> AsyncIterator[object]:
         while (response := await self._next_response()) is not grpc.aio.EOF:

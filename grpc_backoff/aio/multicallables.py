@@ -36,6 +36,7 @@ from grpc_backoff.aio.interceptor_channel import LISTS, InterceptorChannel, chan
 from grpc_backoff.aio.loops import refuse_elsewhere
 from grpc_backoff.aio.pool import ConnectionPool
 from grpc_backoff.aio.shares import Share
+from grpc_backoff.base.process import notice_fork
 from grpc_backoff.decide.calls.call_machine import Metadata
 from grpc_backoff.engine.call import CallSetup
 from grpc_backoff.engine.channel import BaseChannel
@@ -61,8 +62,10 @@ class CallingChannel(BaseChannel):
 
     def refuse_elsewhere(self) -> None:
         """Raise WrongLoopError on a loop other than the channel's, or ForkError in the child of a fork."""
-        refuse_inherited(self.target, self._generation)
-        refuse_elsewhere(self.loop, self.target)
+        notice_fork()
+        if self._generation.over or _get_running_loop() is not self.loop:
+            refuse_inherited(self.target, self._generation)
+            refuse_elsewhere(self.loop, self.target)
 
     def refuse_if_closed(self) -> None:
         """Raise grpc's own error if the channel is closed."""

@@ -6,6 +6,7 @@ Each API defines how to read the status of one of grpc's attempts, and which err
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from contextvars import copy_context
 from functools import lru_cache
 from sys import modules
@@ -190,21 +191,17 @@ class CallShell(Stepper["h.Input"]):
         calls, status = self._calls, self._status(error)
         # Keep pairs: converting grpc's Metadata to a dictionary gives different results in different versions.
         initial, trailing = tuple(status.initial_metadata or ()), tuple(status.trailing_metadata or ())
-        report = Report(
-            code=status.code.name,
-            details=status.details,
-            link=Link.NONE if self._connection is None else self._connection.link(),
-            metadata=bool(initial or trailing),
-        )
-        if not self._machine.reports:
-            return m.NonOkStatus(report.code, unsent=never_left(report))
-        known = not report.metadata and len(report.details) <= _SHORT
-        signs = _read_again(report) if known else _read(report, (*initial, *trailing))
-        return signs._replace(
-            hint=read_hint(trailing, initial, calls.wall_clock) if report.metadata else None,
-            refused=calls.stands_in and signs.refused,
-            can_refresh=calls.hooks.can_refresh(self._context),
-        )
+        code, details, metadata = status.code.name, status.details, (*initial, *trailing)
+        link = Link.NONE if self._connection is None else self._connection.link()
+        if self._machine.policy is None and not self._machine.reports:
+            return m.NonOkStatus(code, unsent=never_left(Report(code, details, link, metadata=bool(metadata))))
+        read = _read if metadata or len(details) > _SHORT else _read_again
+        signs = read(code, details, link, metadata)
+        refused, can_refresh = calls.stands_in and signs.refused, calls.hooks.can_refresh(self._context)
+        if not metadata and refused is signs.refused and not can_refresh:
+            return signs
+        hint = read_hint(trailing, initial, calls.wall_clock) if metadata else None
+        return signs._replace(hint=hint, refused=refused, can_refresh=can_refresh)
 
     def _timed_out(self) -> Status:
         """Return the status of an attempt that ran out of time, in whatever way that was reported (RT-7)."""
@@ -247,8 +244,9 @@ class CallShell(Stepper["h.Input"]):
         return error
 
 
-def _read(report: Report, metadata: tuple[tuple[str, str | bytes], ...] = ()) -> m.NonOkStatus:
+def _read(code: str, details: str, link: Link, metadata: tuple[tuple[str, str | bytes], ...]) -> m.NonOkStatus:
     """Return what the text of a failed attempt says."""
+    report = Report(code, details, link, metadata=bool(metadata))
     return m.NonOkStatus(
         report.code,
         unsent=never_left(report),
@@ -261,7 +259,7 @@ def _read(report: Report, metadata: tuple[tuple[str, str | bytes], ...] = ()) ->
     )
 
 
-_read_again = lru_cache(maxsize=32)(_read)
+_read_again: Callable[..., m.NonOkStatus] = lru_cache(maxsize=32)(_read)
 """`_read` for texts that are likely to come again. Calls that fail together fail alike, and reading costs more than all
 else that follows a failure."""
 

@@ -108,7 +108,7 @@ class CallEnvironment:
     @property
     def heard(self) -> bool:
         """Whether a listener, the log or a span receives events of calls that are repeated."""
-        return self.observed or logs_repeats() or OPENTELEMETRY in modules
+        return len(self.listeners.listeners) > 0 or logs_repeats() or OPENTELEMETRY in modules
 
     @cached_property
     def calm(self) -> Calm:

@@ -200,17 +200,15 @@ class Method:
         The caller may reuse the request, and the metadata, before there is a connection. A plain call would already
         have been sent.
         """
-        sender, frozen = self._serialize(request)
+        sender, frozen, serializer = self, request, self.serializer
+        if serializer is not None and self.takes_one_request:
+            try:
+                frozen = serializer(request)
+            except Exception:  # noqa: BLE001 - grpc will get the same error, and handle it
+                sender = self
+            else:
+                sender = self._sender or self.of_bytes()
         return None if arguments.are_rejected or not sender.sends(frozen) else (sender, frozen)
-
-    def _serialize(self, request: object) -> tuple[Self, object]:
-        if self.serializer is None or not self.takes_one_request:
-            return self, request
-        try:
-            frozen = self.serializer(request)
-        except Exception:  # noqa: BLE001 - grpc will get the same error, and handle it
-            return self, request
-        return self._sender or self.of_bytes(), frozen
 
 
 def is_stream(requests: object) -> bool:
@@ -239,8 +237,10 @@ def _text(value: object) -> Any:
 
 def replaced(metadata: GivenMetadata | None, instead: Metadata) -> Metadata:
     """Return a call's metadata with these pairs in place of any pairs that have the same keys."""
+    if not metadata:
+        return instead
     keys = {key for key, _ in instead}
-    return (*(pair for pair in metadata or () if pair[0] not in keys), *instead)
+    return (*(pair for pair in metadata if pair[0] not in keys), *instead)
 
 
 MultiCallableT = TypeVar("MultiCallableT")

@@ -10,6 +10,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from copy import copy
+from itertools import repeat
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -156,6 +157,16 @@ def status_of(call: object) -> Status:
     )
 
 
+def failure_of(call: object) -> Status | None:
+    """Return the status of a finished call of grpcio's as `status_of` does; None if it is OK, which costs less."""
+    return None if _state(call).code is grpc.StatusCode.OK else status_of(call)
+
+
+def response_of(call: object) -> object:
+    """Return the response of a finished call of grpcio's; never blocks."""
+    return _state(call).response
+
+
 def inherited_deadline() -> float | None:
     """Return the deadline of the inbound call being served, in seconds since the epoch; None if there is none."""
     ask = getattr(cygrpc, "get_deadline_from_context", None)
@@ -193,13 +204,8 @@ def noticing_headers(method: Any, sent: Callable[[], object]) -> Any:
 
 
 def may_serve() -> bool:
-    """Return whether the calling thread may serve a call by `Events`: not the main thread, and not with gevent.
-
-    A signal handler that raises while grpcio takes a lock of its channel leaves that lock held (seen with
-    grpcio 1.85), so the next thread that rouses a call of the channel would hang, and that is the conductor.
-    """
-    is_main = threading.current_thread() is threading.main_thread()
-    return not is_main and not getattr(cygrpc, "g_gevent_activated", False)
+    """Return whether threads may serve calls by `Events`: not with gevent. The main thread does not; see `workers`."""
+    return not getattr(cygrpc, "g_gevent_activated", False)
 
 
 def without_thread(method: shapes.ThreadedMethod) -> shapes.ThreadedMethod:
@@ -210,7 +216,7 @@ def without_thread(method: shapes.ThreadedMethod) -> shapes.ThreadedMethod:
 
         def made(*given: Any) -> object:
             *before, operations, handle, context, registered = given
-            return create(*before, [(each, handle) for each in operations], context, registered)
+            return create(*before, [*zip(operations, repeat(handle))], context, registered)
 
         own = _without_thread[method] = copy(method)
         own._managed_call = made  # noqa: SLF001

@@ -83,7 +83,7 @@ class RetryPolicy:
 
     def delay(self, n: int, rng: Random, previous: float | None = None) -> float:
         """Return the wait before the n-th retry, in seconds; see `BackoffPolicy.delay`."""
-        return self.backoff.delay(n, rng, previous)
+        return self.backoff.window(n, previous).at(rng.random())
 
     def bounds(self, n: int) -> tuple[float, float]:
         """Return the smallest and largest values that `delay(n)` can return, in seconds."""

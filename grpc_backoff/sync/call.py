@@ -223,9 +223,11 @@ class BlockingCall(_SteppedCall):
                 super().feed(self._receive())
         finally:
             self._cancel_timer()
-            self._calls.pending.discard(self)
-            self._calls.goes_on(self)
-            self._end_span("CANCELLED")  # does nothing if the span has ended
+            if self._recorded is not m.CallPhase.DONE:  # interrupted
+                self._calls.pending.discard(self)
+                self._calls.goes_on(self)
+            if self._spans is not None:
+                self._end_span("CANCELLED")  # does nothing if the span has ended
         error, self._error = self._error, None
         if error is None:
             return self._result

@@ -133,6 +133,8 @@ class Conductor:
 
     def is_served(self) -> bool:
         """Return whether there is a thread that runs the work; one is started if possible."""
+        if self._thread is not None:
+            return True
         try:
             self.require()
         except RuntimeError:

@@ -1,14 +1,15 @@
 """Hedged calls on threads: the shell of `hedging_machine`, for calls with one request.
 
 A hedged call has no attempt until one of its copies is chosen. From then on it is that copy, just as a call that was
-handed over is its attempt. A blocking call needs no other thread unless it sends a second copy, but in the main thread
-it is a future whose caller waits for it.
+handed over is its attempt. A blocking call needs no other thread unless it sends a second copy, but the main thread's
+calls are made by a worker (`workers.py`), and with gevent, they are futures whose callers wait for them.
 """
 
 from __future__ import annotations
 
 import contextlib
 import threading
+from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
 from queue import Empty
@@ -22,7 +23,16 @@ from grpc_backoff.decide.calls import hedging_machine as h
 from grpc_backoff.engine.call import CallSetup
 from grpc_backoff.engine.losers import Copies, Losers, must_wait
 from grpc_backoff.grpcio.private import Status
-from grpc_backoff.grpcio.sync_private import Events, error_of, may_serve, read_first, status_of, without_thread
+from grpc_backoff.grpcio.sync_private import (
+    Events,
+    error_of,
+    failure_of,
+    may_serve,
+    read_first,
+    response_of,
+    without_thread,
+)
+from grpc_backoff.sync import workers
 from grpc_backoff.sync.call import Attempts, BlockingCall, Entry, FutureCall, _SteppedCall, leave
 from grpc_backoff.sync.conductor import Conductor
 from grpc_backoff.sync.core_connector import CoreConnection
@@ -59,24 +69,35 @@ class _Hedged(_SteppedCall):
 
     def _sent(self, attempt: BackgroundCall, connection: CoreConnection) -> int:
         """Record a copy that is on a connection, and tell the machine; return its number."""
-        number: int = self._state.copies.sent
+        copies: h.Copies = self._state.copies
         self._places += (connection,)
-        self._copies[number] = attempt, connection
-        self._inputs.append(h.CopyBegun())
-        return number
+        self._copies[copies.sent] = attempt, connection
+        if copies.starting:
+            self._inputs.append(h.CopyBegun())
+        elif copies.due is not None:
+            self._arm(copies.due)
+        return copies.sent
 
-    def _left(self, attempt: BackgroundCall, entry: Entry) -> Status:
-        """Remove a copy that has just ended from its connection; return its status."""
-        status = status_of(attempt)
-        leave(entry[0], entry[1], status.code, status.details)
-        if status.code is not grpc.StatusCode.OK:
+    @abstractmethod
+    def _arm(self, at: float) -> None:
+        """Arm the timer for the second copy."""
+
+    def _left(self, attempt: BackgroundCall, entry: Entry) -> Status | None:
+        """Remove a copy that has just ended from its connection; return its status, or None if that is OK."""
+        status = failure_of(attempt)
+        if status is None:
+            leave(entry[0], entry[1], grpc.StatusCode.OK, None)
+        else:
+            leave(entry[0], entry[1], status.code, status.details)
             self._calls.note(status)
         return status
 
-    def _outcome(self, number: int, attempt: BackgroundCall, connection: CoreConnection, status: Status) -> h.Input:
+    def _outcome(
+        self, number: int, attempt: BackgroundCall, connection: CoreConnection, status: Status | None
+    ) -> h.Input:
         """Return the machine's input for a copy that has ended."""
-        if status.code is grpc.StatusCode.OK:
-            return h.CopyAnswered(number, observed=self._calls.observed)
+        if status is None:
+            return h.CopyAnswered(number)
         if status.cancelled:
             return m.CancelRequested()  # for example, because the channel was closed
         self._connection = connection
@@ -84,9 +105,8 @@ class _Hedged(_SteppedCall):
 
     def _leave(self, copies: Copies, at: float | None) -> None:
         """Leave these copies to end by themselves until the time `at`."""
-        if copies:
-            self._losers = Losers(self._calls, copies)
-            self._calls.conductor.post(partial(self._losers.leave, at))
+        self._losers = Losers(self._calls, copies)
+        self._calls.conductor.post(partial(self._losers.leave, at))
 
 
 class _HedgedCall(_Hedged, FutureCall):
@@ -97,8 +117,11 @@ class _HedgedCall(_Hedged, FutureCall):
         self._copies: Copies = {}
 
     def _begin(self, effect: m.Begin) -> None:
-        if not self._is_held():
+        if not (self._places and self._is_held()):
             super()._begin(effect)
+
+    def _arm(self, at: float) -> None:
+        self._carry_out(ArmTimer(at))
 
     def _begun(self, attempt: BackgroundCall, entry: Entry) -> None:
         self._connection = entry[0]
@@ -108,7 +131,9 @@ class _HedgedCall(_Hedged, FutureCall):
         """Report to the machine how this copy is answered."""
         self._await_end(number, attempt, entry, lambda status: self._copy_ended(number, attempt, status))
 
-    def _await_end(self, number: int, attempt: BackgroundCall, entry: Entry, ends: Callable[[Status], object]) -> None:
+    def _await_end(
+        self, number: int, attempt: BackgroundCall, entry: Entry, ends: Callable[[Status | None], object]
+    ) -> None:
         """When an attempt has ended, end the call with it if it was chosen; otherwise, call `ends` with its status."""
 
         def ended() -> None:
@@ -125,7 +150,7 @@ class _HedgedCall(_Hedged, FutureCall):
         if not attempt.add_callback(ended):
             ended()
 
-    def _copy_ended(self, number: int, attempt: BackgroundCall, status: Status) -> None:
+    def _copy_ended(self, number: int, attempt: BackgroundCall, status: Status | None) -> None:
         given = self._outcome(number, attempt, self._places[number - 1], status)
         if isinstance(given, h.CopyFailed):
             self._error = attempt
@@ -135,8 +160,8 @@ class _HedgedCall(_Hedged, FutureCall):
     def _carry_out(self, effect: h.Effect) -> None:
         if isinstance(effect, h.Choose):
             self._choose(effect.copy, effect.at)
-        else:
-            super()._carry_out(effect)
+            effect = effect.end
+        super()._carry_out(effect)
 
     def _choose(self, number: int | None, at: float | None) -> None:
         with self.state.condition:
@@ -146,7 +171,8 @@ class _HedgedCall(_Hedged, FutureCall):
 
     def _leave_others(self, at: float | None) -> None:
         copies, self._copies, self._places = self._copies, {}, ()
-        self._leave(copies, at)
+        if copies:
+            self._leave(copies, at)
 
     def _break_off(self, error: Exception) -> None:
         self._leave_others(None)
@@ -167,7 +193,7 @@ class _HedgedStream(_HedgedCall):
         def arrived(_status: object = None) -> None:
             missing.pop()
             if not missing:
-                self._copy_ended(number, attempt, status_of(attempt))
+                self._copy_ended(number, attempt, failure_of(attempt))
 
         def received(message: object) -> None:
             with self._lock:
@@ -179,7 +205,7 @@ class _HedgedStream(_HedgedCall):
                     arrived()
                 else:
                     self._received[number] = message
-                    self._inputs.append(h.CopyAnswered(number, observed=self._calls.observed))
+                    self._inputs.append(h.CopyAnswered(number))
                     self._drain()
             self._call_back_here()  # the status may have arrived before, so this may be the end of the call
 
@@ -197,42 +223,39 @@ class _HedgedStream(_HedgedCall):
 
 
 class _OwnCopy:
-    """The copy that the thread of a blocking call serves.
+    """The copy that the thread of a blocking call has served, and that has lost: the conductor serves it from then on.
 
-    Attributes:
-        events: its events.
-        ended: returns the machine's input for its end; called once.
+    It does so even if the copy's channel is closed, until the copy has ended.
     """
 
-    def __init__(self, events: Events, ended: Callable[[], h.Input], conductor: Conductor) -> None:
-        self.events = events
-        self.ended = ended
+    def __init__(self, events: Events, ended: Callable[[], object], conductor: Conductor) -> None:
+        """Take its events, and what is called once at its end. Called on the conductor."""
+        self._events = events
+        self._ended = ended
         self._conductor = conductor
-
-    def leave(self) -> None:
-        """Serve the copy on the conductor, because it has lost: even if its channel is closed, until it has ended."""
-        self._conductor.join(self)
-        self._conductor.watch(self)
+        conductor.join(self)
+        conductor.watch(self)
 
     def look(self) -> None:
         """See whether it has ended. Called on the conductor."""
-        if self.events.look():
+        if self._events.look():
             self._conductor.unwatch(self)
             self._conductor.leave(self)
-            self.ended()
+            self._ended()
 
 
 class _HedgedBlockingCall(_Hedged, BlockingCall):
     """A call that blocks its caller's thread, which also serves one copy. grpcio's thread serves the others."""
 
-    _own: _OwnCopy | None = None
-    """The copy that the caller's thread serves, as long as it runs."""
+    _own: tuple[Events, Callable[[], h.Input]] | None = None
+    """The events of the copy that the caller's thread serves, as long as that runs, and what is called once at its end,
+    which returns the machine's input."""
 
     def __init__(self, setup: CallSetup[Attempts]) -> None:
         super().__init__(setup)
         self._copies = {}
         self._lock = threading.Lock()
-        """Held while a thread makes the input for the end of a copy."""
+        """Held while a thread makes the input for the failure of a copy."""
 
     def run(self) -> Any:
         """Make the call; return the response and grpcio's call, or raise the call's error."""
@@ -241,20 +264,30 @@ class _HedgedBlockingCall(_Hedged, BlockingCall):
         finally:
             interrupted = self._state.phase is not m.CallPhase.DONE  # for example, by KeyboardInterrupt
             own, self._own = self._own, None
-            if interrupted:
+            if interrupted and self._copies:
                 self._leave(self._copies, None)
             if own is not None and interrupted:
-                own.events.drop()
-                own.ended()
+                events, ended = own
+                events.drop()
+                ended()
             elif own is not None:
-                self._calls.conductor.post(own.leave)
+                conductor = self._calls.conductor
+                conductor.post(partial(_OwnCopy, *own, conductor))
+
+    def run_for_main(self) -> Any:
+        """Make the call as `run` does, but in another thread, because this is the main one (TH-6)."""
+
+        def end() -> None:  # by the conductor, because the next signal may be as sudden
+            self._calls.conductor.post(lambda: self.feed(m.CancelRequested()))
+
+        return workers.work(partial(self._context.run, self.run), end)
 
     def feed(self, given: h.Input | None) -> None:
-        """Pass an input to the caller's thread, also while it serves a copy. None makes it look at the clock."""
+        """Pass an input to the call's thread, also while it serves a copy. None makes it look at the clock."""
         self._mailbox.put(given)
         own = self._own
         if own is not None:
-            own.events.rouse()
+            own[0].rouse()
 
     def _receive(self) -> h.Input:
         given = self._serve()
@@ -264,9 +297,10 @@ class _HedgedBlockingCall(_Hedged, BlockingCall):
 
     def _serve(self) -> h.Input:
         while (own := self._own) is not None:
-            if self._mailbox.empty() and own.events.handle():
+            events, ended = own
+            if self._mailbox.empty() and events.handle():
                 self._own = None
-                return own.ended()
+                return ended()
             with contextlib.suppress(Empty):
                 given = self._mailbox.get_nowait()
                 if given is not None:
@@ -279,18 +313,26 @@ class _HedgedBlockingCall(_Hedged, BlockingCall):
     def _carry_out(self, effect: h.Effect) -> None:
         if isinstance(effect, m.Begin):
             self._begin(effect)
-        elif isinstance(effect, h.Choose):
+            return
+        if isinstance(effect, h.Choose):
             self._choose(effect.copy, effect.at)
-        elif isinstance(effect, ArmTimer) and self._own is not None:  # the thread sleeps in grpcio
-            self._wake = effect.at
-            self._cancel_timer()
-            self._timer = self._calls.wake_at(effect.at, partial(self.feed, None))
-        elif effect is not m.AS_ATTEMPT:  # or the choice has said how the call ends
+            if effect.end is m.AS_ATTEMPT:  # the choice has said how the call ends
+                return
+            effect = effect.end
+        if isinstance(effect, ArmTimer) and self._own is not None:
+            self._arm(effect.at)
+        else:
             super()._carry_out(effect)
+
+    def _arm(self, at: float) -> None:
+        """Let the conductor rouse the thread that serves a copy, because it sleeps in grpcio."""
+        self._wake = at
+        self._cancel_timer()
+        self._timer = self._calls.wake_at(at, partial(self.feed, None))
 
     def _begin(self, effect: m.Begin) -> None:
         assert self._attempts is not None, "a finished call must not start an attempt"
-        if self._is_held():
+        if self._places and self._is_held():
             return
         entry, serves = self._attempts.enter(self._avoided), self._own is None
         if entry is None:
@@ -308,10 +350,11 @@ class _HedgedBlockingCall(_Hedged, BlockingCall):
         except BaseException:  # KeyboardInterrupt
             connection.ended(token)
             raise
-        ended = partial(self._ended, self._sent(attempt, connection), attempt, entry)
+        ended = partial(self._ended, self._state.copies.sent, attempt, entry)
         if serves:
-            self._own = _OwnCopy(Events(attempt), ended, self._calls.conductor)
-        elif not attempt.add_callback(lambda: self.feed(ended())):
+            self._own = Events(attempt), ended
+        self._sent(attempt, connection)
+        if not serves and not attempt.add_callback(lambda: self.feed(ended())):
             self.feed(ended())
 
     def _ended(self, number: int, attempt: BackgroundCall, entry: Entry) -> h.Input:
@@ -319,6 +362,8 @@ class _HedgedBlockingCall(_Hedged, BlockingCall):
         status = self._left(attempt, entry)
         if self._losers is not None:
             self._losers.ended(number)
+        if status is None:
+            return h.CopyAnswered(number)
         with self._lock:
             return self._outcome(number, attempt, entry[0], status)
 
@@ -327,12 +372,12 @@ class _HedgedBlockingCall(_Hedged, BlockingCall):
         self._error = None  # an earlier copy's
         if number is not None:
             attempt = copies.pop(number)[0]
-            status = status_of(attempt)
-            if status.code is grpc.StatusCode.OK:
-                self._result = status.response, attempt
+            if failure_of(attempt) is None:
+                self._result = response_of(attempt), attempt
             else:
                 self._error = error_of(attempt)
-        self._leave(copies, at)
+        if copies:
+            self._leave(copies, at)
 
     def _break_off(self, error: Exception) -> None:
         self._choose(None, None)
@@ -347,7 +392,8 @@ def make_hedged(setup: CallSetup[Attempts], style: str, *, stream: bool) -> obje
         streamed.start()
         return responses
     if style != "future" and may_serve():
-        response, made = _HedgedBlockingCall(setup).run()
+        blocking = _HedgedBlockingCall(setup)
+        response, made = blocking.run_for_main() if workers.is_main() else blocking.run()
         return (response, made) if style == "with_call" else response
     call = _HedgedCall(setup)
     made = FutureRendezvous(call)

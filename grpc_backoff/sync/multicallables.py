@@ -21,6 +21,7 @@ from weakref import ref
 
 import grpc
 
+from grpc_backoff.base.process import notice_fork
 from grpc_backoff.decide.connections.dial_machine import READY
 from grpc_backoff.engine.call import CallSetup
 from grpc_backoff.engine.channel import BaseChannel
@@ -59,7 +60,9 @@ class CallingChannel(BaseChannel):
         """Raise grpcio's ValueError if the channel is closed, or ForkError if it was created before a fork."""
         if self.closing:
             raise ValueError(CLOSED_TEXT)
-        refuse_inherited(self.target, self._generation)
+        notice_fork()
+        if self._generation.over:
+            refuse_inherited(self.target, self._generation)
 
 
 class MultiCallable(Method):

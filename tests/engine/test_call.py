@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from grpc_backoff.decide.connections.core_texts import Link, Report
+from grpc_backoff.decide.connections.core_texts import Link
 from grpc_backoff.engine import call as c
-
-
-def reading(details, metadata=False, link=Link.OPEN, code="UNAVAILABLE"):
-    return Report(code, details, link, metadata=metadata)
 
 
 @pytest.mark.parametrize("link", list(Link))
@@ -19,12 +15,12 @@ def reading(details, metadata=False, link=Link.OPEN, code="UNAVAILABLE"):
 )
 def test_a_text_is_read_alike_again(details, code, link):
     """RT-2: a text that comes again says what it said the first time, and with another code or link perhaps not."""
-    report = reading(details, link=link, code=code)
-    assert c._read_again(report) == c._read_again(Report(*report)) == c._read(report)
+    report = code, details, link, ()
+    assert c._read_again(*report) == c._read_again(*report) == c._read(*report)
 
 
 def test_few_texts_are_kept():
     """RT-2: what is kept of texts that failed attempts came with does not grow."""
     for number in range(200):
-        c._read_again(reading(f"text {number}"))
+        c._read_again("UNAVAILABLE", f"text {number}", Link.OPEN, ())
     assert c._read_again.cache_info().currsize <= 32

@@ -122,6 +122,7 @@ class CallState(NamedTuple):
         failed: the code of the attempt that failed, in DECIDING and SLEEPING.
         wake: when SLEEPING ends.
         unconnected: whether the attempt that failed has ended for lack of a connection.
+        copies: the copies of a hedged call, as in `hedging_machine`; None for any other.
     """
 
     phase: CallPhase
@@ -141,6 +142,7 @@ class CallState(NamedTuple):
     failed: str = ""
     wake: float = math.inf
     unconnected: bool = False
+    copies: Any = None
 
 
 _AT_FIRST = CallState(_RUNNING, "", None, 0.0, None, 0.0)[CallState._fields.index("waited") :]
@@ -564,7 +566,6 @@ class CallMachine(NamedTuple):
         code, ending = (_TIMED_OUT, Ending.TIMED_OUT) if late else (input_.code, Ending.ATTEMPT)
         if self.policy is None or surroundings.closing:
             return self._end_with(state, ending, code, now, surroundings)
-        state = state._replace(failed=code)
         failure = FailedAttempt(
             code=code,
             hint=input_.hint,
@@ -589,9 +590,11 @@ class CallMachine(NamedTuple):
         )
         if isinstance(following, Retry):
             if following.refresh and not following.delay:
-                return self._ask(state._replace(following=following), CallHook(Hook.REFRESH, now - state.began))
-            state, effects = self._retry(state, following, now, surroundings)
+                state = state._replace(failed=code, following=following)
+                return self._ask(state, CallHook(Hook.REFRESH, now - state.began))
+            state, effects = self._retry(state, code, following, now, surroundings)
             return state, [SeekAnother(input_.turned_away), *effects] if input_.turned_away else effects
+        state = state._replace(failed=code)
         if following.reason is not None:
             return self._give_up(state, following, now, surroundings)
         if is_conflict(self.policy, failure) and not state.committed:  # RT-5
@@ -614,22 +617,22 @@ class CallMachine(NamedTuple):
 
     # Between two attempts.
 
-    def _retry(self, state: CallState, following: Retry, now: float, surroundings: Surroundings) -> Step:
-        reported: list[Effect] = [self._retried(state, following, now)] if surroundings.heard else []
+    def _retry(self, state: CallState, failed: str, following: Retry, now: float, surroundings: Surroundings) -> Step:
+        reported: list[Effect] = [self._retried(state, failed, following, now)] if surroundings.heard else []
         if not following.delay:
             state, effects = self._next(state, following, now)
             return state, [*reported, *effects]
         wake = now + following.delay
-        state = state._replace(phase=CallPhase.SLEEPING, following=following, wake=wake)
+        state = state._replace(phase=CallPhase.SLEEPING, failed=failed, following=following, wake=wake)
         return state, [*reported, ArmTimer(wake)]
 
-    def _retried(self, state: CallState, following: Retry, now: float) -> Emit[Any]:
+    def _retried(self, state: CallState, failed: str, following: Retry, now: float) -> Emit[Any]:
         from grpc_backoff.decide.calls.events import CallRetried  # noqa: PLC0415 - as above
 
         return Emit(
             CallRetried(
                 **self._at(state, now),
-                code=state.failed,
+                code=failed,
                 delay=following.delay,
                 source=following.source,
                 server_delay=following.asked,
@@ -686,7 +689,7 @@ class CallMachine(NamedTuple):
                 return self._give_up(state, GiveUp(Reason.DEADLINE), now, surroundings)
             state = state._replace(metadata=_replaced(state.metadata, input_.metadata))
             again = self._next(state, following, now) if following.delay else None  # if it waited, that was reported
-            state, effects = again or self._retry(state, following, now, surroundings)
+            state, effects = again or self._retry(state, state.failed, following, now, surroundings)
             return state, [_CANCEL_TIMER, *effects]
         assert isinstance(following, GiveUp), "a decision without a retry must be to give up"
         if following.reason is None:
@@ -750,6 +753,8 @@ def ran_out(input_: NonOkStatus, end: float | None, now: float) -> bool:
 
 def _replaced(metadata: Metadata, instead: Metadata) -> Metadata:
     """Return the metadata for the next attempts with these pairs in place of pairs with the same keys."""
+    if not metadata:
+        return instead
     keys = {key for key, _ in instead}
     return (*(pair for pair in metadata if pair[0] not in keys), *instead)
 

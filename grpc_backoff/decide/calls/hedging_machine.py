@@ -21,15 +21,19 @@ from grpc_backoff.decide.calls.resets import left_until
 from grpc_backoff.policy.hedging import HedgingPolicy
 
 _ATTEMPTS_BEFORE = "grpc-previous-rpc-attempts"
+_FIRST_ALONE = frozenset({1})
+
+_new = tuple.__new__  # as in `call_machine`
 
 
 @record
 class Copies(NamedTuple):
-    """The copies of one call.
+    """The copies of one call, which are part of its state.
 
     Attributes:
         sent: how many copies were sent, including one that is about to begin.
-        live: the numbers of the copies on connections.
+        live: the numbers of the copies on connections. The first one of a new call counts as such, so that most calls
+            need no input for it.
         starting: whether the shell has yet to say whether the latest copy is on a connection.
         more: whether further copies may follow.
         due: when the next copy follows; None if no timer runs for it.
@@ -44,48 +48,22 @@ class Copies(NamedTuple):
     failed: int = 0
 
 
-@record
-class HedgedState(NamedTuple):
-    """A hedged call's complete state: that of the call, and its copies."""
-
-    call: m.CallState
-    copies: Copies = Copies()
-
-    @property
-    def phase(self) -> m.CallPhase:
-        """The call's phase."""
-        return self.call.phase
-
-    @property
-    def began(self) -> float:
-        """When the call began."""
-        return self.call.began
-
-    @property
-    def end(self) -> float | None:
-        """The deadline of the whole call; None without one."""
-        return self.call.end
-
-    @property
-    def committed(self) -> bool:
-        """Whether part of a response has reached the caller: never before the call is done."""
-        return self.call.committed
-
-
 # Inputs in addition to the call machine's.
 
 
 @record
 class CopyBegun(NamedTuple):
-    """The copy that was about to begin is on a connection; copies are counted from 1."""
+    """The copy that was about to begin is on a connection; copies are counted from 1.
+
+    The shell sends this only if the copy is `starting`.
+    """
 
 
 @record
 class CopyAnswered(NamedTuple):
-    """The first message of this copy's response has arrived; `observed` is as in `OkStatus`."""
+    """The first message of this copy's response has arrived."""
 
     copy: int
-    observed: bool = False
 
 
 @record
@@ -113,15 +91,16 @@ Input = m.Input | CopyBegun | CopyAnswered | CopyFailed | CopyHeld
 class Choose(NamedTuple):
     """Make this copy the call's attempt, and cancel the others at the time `at` if they have not ended by then (HG-11).
 
-    With None, cancel all of them at once.
+    With None, cancel all of them at once. Then end the call as `end` says.
     """
 
     copy: int | None
     at: float | None = None
+    end: m.Finish = m.AS_ATTEMPT
 
 
 Effect = m.Effect | Choose
-Step = tuple[HedgedState, list[Effect]]
+Step = tuple[m.CallState, list[Effect]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,75 +139,80 @@ class HedgingMachine:
         *,
         call_id: object = "",
         trace_id: str | None = None,
-    ) -> tuple[HedgedState, m.Begin]:
-        """Start a call with its first copy; the arguments are as for `CallMachine.begin`."""
+    ) -> tuple[m.CallState, m.Begin]:
+        """Start a call with its first copy; the arguments are as for `CallMachine.begin`.
+
+        If this copy is on a connection, the shell arms the timer for the next one, which is `due`.
+        """
         if self.hedging.deadline is not None:
             limit = self.hedging.deadline if limit is None else min(limit, self.hedging.deadline)
         call, first = self.waits.begin(now, timeout, limit, call_id=call_id, trace_id=trace_id)
-        return HedgedState(call), first
+        copies = _new(Copies, (1, _FIRST_ALONE, False, True, now + self.hedging.hedging_delay, 0))
+        return _new(m.CallState, (*call[:-1], copies)), first
 
     def shown_end(self, now: float, timeout: float | None) -> float | None:
         """Return the deadline for `time_remaining`, as `CallMachine.shown_end` does."""
         spans = [span for span in (timeout, self.hedging.deadline) if span is not None]
         return now + min(spans) if spans else None
 
-    def ended(self, state: HedgedState) -> HedgedState:
+    def ended(self, state: m.CallState) -> m.CallState:
         """Return the state of a call that was ended by an exception in a step."""
-        return HedgedState(self.waits.ended(state.call), state.copies)
+        return self.waits.ended(state)
 
-    def step(self, state: HedgedState, input_: Input, now: float, surroundings: m.Surroundings) -> Step:
+    def step(self, state: m.CallState, input_: Input, now: float, surroundings: m.Surroundings) -> Step:
         """Return the state after this input, and the effects that the shell must execute, in this order.
 
         Raises:
             IllegalTransition: the table has no entry for this phase and input.
         """
-        pair = state.call.phase, type(input_)
+        pair = state.phase, type(input_)
         if handler := _TABLE.get(pair):
             return handler(self, state, input_, now, surroundings)
         if pair not in _OF_CALL:
             raise IllegalTransition(f"{type(input_).__name__} in phase {state.phase.name}")
-        call, effects = self.waits.step(state.call, input_, now, surroundings)  # type: ignore[arg-type] # in _OF_CALL
-        return state._replace(call=call), [*effects]
+        return self._as_any(state, input_, now, surroundings)
 
-    def _begun(self, state: HedgedState, _input: CopyBegun, now: float, _surroundings: m.Surroundings) -> Step:
+    def _as_any(self, state: m.CallState, input_: Any, now: float, surroundings: m.Surroundings) -> Step:
+        """Take the step of a call without a policy."""
+        state, effects = self.waits.step(state, input_, now, surroundings)
+        return state, [*effects]
+
+    def _begun(self, state: m.CallState, _input: CopyBegun, now: float, _surroundings: m.Surroundings) -> Step:
         copies = state.copies
-        # Not `_replace`, which costs a microsecond, because every call takes this path.
-        live = copies.live | {copies.sent}
-        copies = Copies(copies.sent, live, starting=False, more=copies.more, failed=copies.failed)
+        copies = copies._replace(live=copies.live | {copies.sent}, starting=False)
         state, effects = self._await_next(state, copies, now + self.hedging.hedging_delay)
         if copies.sent > 1:
             effects.append(Emit(CallHedged(**self._about(state, copies.sent, now))))
         return state, effects
 
-    def _about(self, state: HedgedState, copy: int, now: float) -> dict[str, Any]:
+    def _about(self, state: m.CallState, copy: int, now: float) -> dict[str, Any]:
         """Return the fields that all events have."""
         where = {"target": self.waits.target, "method": self.waits.method}
-        return {**where, "at": now, "attempt": copy, "call_id": str(state.call.call_id)}
+        return {**where, "at": now, "attempt": copy, "call_id": str(state.call_id)}
 
-    def _await_next(self, state: HedgedState, copies: Copies, at: float) -> Step:
+    def _await_next(self, state: m.CallState, copies: Copies, at: float) -> Step:
         """Let the next copy follow at this time, if there is one."""
         left = copies.more and copies.sent < self.hedging.max_attempts
-        copies = Copies(copies.sent, copies.live, copies.starting, copies.more, at if left else None, copies.failed)
-        return HedgedState(state.call, copies), [ArmTimer(at)] if left else []
+        return state._replace(copies=copies._replace(due=at if left else None)), [ArmTimer(at)] if left else []
 
-    def _send(self, state: HedgedState, now: float) -> Step:
+    def _send(self, state: m.CallState, now: float) -> Step:
         """Send the next copy."""
-        call, copies = state.call, state.copies
+        copies = state.copies
         header = ((_ATTEMPTS_BEFORE, str(copies.sent)),)
-        seconds = None if call.end is None else max(0.0, call.end - now)
-        call = call._replace(
+        seconds = None if state.end is None else max(0.0, state.end - now)
+        state = state._replace(
             phase=m.CallPhase.RUNNING,
             attempt_began=now,
             progress=Progress(attempt=copies.sent + 1),
             metadata=header,
             waited=False,
             missed=None,
+            copies=copies._replace(sent=copies.sent + 1, starting=True, due=None),
         )
-        copies = copies._replace(sent=copies.sent + 1, starting=True, due=None)
-        return HedgedState(call, copies), [m.Begin(seconds, header)]
+        return state, [m.Begin(seconds, header)]
 
     def _timer_fired(
-        self, state: HedgedState, _input: m.CallTimerFired, now: float, surroundings: m.Surroundings
+        self, state: m.CallState, _input: m.CallTimerFired, now: float, surroundings: m.Surroundings
     ) -> Step:
         due = state.copies.due
         if due is None:
@@ -241,40 +225,40 @@ class HedgingMachine:
             return state._replace(copies=state.copies._replace(more=False, due=None)), []
         return self._send_or_hold(state, now, surroundings)
 
-    def _send_or_hold(self, state: HedgedState, now: float, surroundings: m.Surroundings) -> Step:
+    def _send_or_hold(self, state: m.CallState, now: float, surroundings: m.Surroundings) -> Step:
         """Send the next copy, unless it would run beside others while the server wants calm."""
         pause = surroundings.calm.lasts(now) if state.copies.live else 0.0
         if pause:
             return self._hold(state, now, pause, NotHedged.CALM, first=surroundings.calm.tell())
         return self._send(state, now)
 
-    def _hold(self, state: HedgedState, now: float, wait: float, reason: NotHedged, *, first: bool) -> Step:
+    def _hold(self, state: m.CallState, now: float, wait: float, reason: NotHedged, *, first: bool) -> Step:
         """Send no copy beside those that run until `wait` seconds have passed, or all of them have failed."""
         about = self._about(state, state.copies.sent + 1, now)
         state, effects = self._await_next(state, state.copies, now + max(wait, _LEAST_PAUSE))
         return state, [Emit(CallNotHedged(**about, reason=reason, delay=wait, first=first)), *effects]
 
-    def _held(self, state: HedgedState, input_: CopyHeld, now: float, _surroundings: m.Surroundings) -> Step:
+    def _held(self, state: m.CallState, input_: CopyHeld, now: float, _surroundings: m.Surroundings) -> Step:
         copies = state.copies
         state = state._replace(copies=copies._replace(sent=copies.sent - 1, starting=False))
         if not copies.live:  # the last one has failed meanwhile
             return self._send(state, now)
         return self._hold(state, now, input_.wait, NotHedged.RESETS, first=False)
 
-    def _may_send(self, state: HedgedState, now: float, surroundings: m.Surroundings) -> bool:
+    def _may_send(self, state: m.CallState, now: float, surroundings: m.Surroundings) -> bool:
         spent = surroundings.tokens is not None and surroundings.tokens.spent
-        expired = state.call.end is not None and not now < state.call.end
+        expired = state.end is not None and not now < state.end
         left = state.copies.more and state.copies.sent < self.hedging.max_attempts
         return left and not (spent or surroundings.closing or expired)
 
-    def _failed(self, state: HedgedState, input_: CopyFailed, now: float, surroundings: m.Surroundings) -> Step:
+    def _failed(self, state: m.CallState, input_: CopyFailed, now: float, surroundings: m.Surroundings) -> Step:
         state, effects = self._after(state, input_, now, surroundings)
         status = input_.failure.turned_away
         if status and state.phase is not m.CallPhase.DONE and state.copies.more:  # RT-15
             effects = [m.SeekAnother(status), *effects]
         return state, effects
 
-    def _after(self, state: HedgedState, input_: CopyFailed, now: float, surroundings: m.Surroundings) -> Step:
+    def _after(self, state: m.CallState, input_: CopyFailed, now: float, surroundings: m.Surroundings) -> Step:
         copies, failure = state.copies, input_.failure
         hint = failure.hint if failure.hint and failure.hint.source is WaitSource.PUSHBACK else None
         late = m.ran_out(failure, state.end, now)  # RT-7
@@ -290,7 +274,7 @@ class HedgingMachine:
         if copies.starting:  # the next copy, which this failure would send, is on its way
             return state, []
         wake = now if hint is None or hint.delay is None else now + hint.delay
-        late = state.call.end is not None and not wake < state.call.end
+        late = state.end is not None and not wake < state.end
         if not self._may_send(state, now, surroundings) or late:
             if not copies.live:
                 return self._end_as(state, input_.copy, now)
@@ -299,50 +283,52 @@ class HedgingMachine:
             state, effects = self._send_or_hold(state, now, surroundings)
             return state, [CancelTimer(), *effects]
         if not copies.live:
-            state = state._replace(call=state.call._replace(phase=m.CallPhase.SLEEPING))
+            state = state._replace(phase=m.CallPhase.SLEEPING)
         return self._await_next(state, copies, wake)
 
-    def _answered(self, state: HedgedState, input_: CopyAnswered, now: float, surroundings: m.Surroundings) -> Step:
+    def _answered(self, state: m.CallState, input_: CopyAnswered, now: float, surroundings: m.Surroundings) -> Step:
         if surroundings.tokens is not None:
             surroundings.tokens.succeeded()
-        state, effects = self._end_as(state, input_.copy, now)
-        if not input_.observed and input_.copy == 1:
-            return state, effects
-        succeeded = CallSucceeded(**self._about(state, input_.copy, now), took=now - state.began)
-        return state, [*effects, Emit(succeeded)]
+        copy = input_.copy
+        state, effects = self._end_as(state, copy, now)
+        if copy > 1 or surroundings.observed:
+            effects.append(Emit(CallSucceeded(**self._about(state, copy, now), took=now - state.began)))
+        return state, effects
 
-    def _end_as(self, state: HedgedState, copy: int, now: float, end: m.Finish = m.AS_ATTEMPT) -> Step:
+    def _end_as(self, state: m.CallState, copy: int, now: float, end: m.Finish = m.AS_ATTEMPT) -> Step:
         """End the call with one of its copies."""
-        return self.ended(state), [Choose(copy, left_until(state.began, now)), end]
+        copies = state.copies
+        at = left_until(state.began, now) if copies.starting or len(copies.live) > 1 else None
+        return _new(m.CallState, (m.CallPhase.DONE, *state[1:])), [_new(Choose, (copy, at, end))]
 
     def _cancel(
-        self, state: HedgedState, _input: m.CancelRequested, _now: float, _surroundings: m.Surroundings
+        self, state: m.CallState, _input: m.CancelRequested, _now: float, _surroundings: m.Surroundings
     ) -> Step:
-        return self.ended(state), [Choose(None), m.Finish(m.Ending.CANCELLED)]
+        return self.waits.ended(state), [Choose(None, end=m.Finish(m.Ending.CANCELLED))]
 
     def _not_connected(
-        self, state: HedgedState, input_: m.NotConnected, now: float, surroundings: m.Surroundings
+        self, state: m.CallState, input_: m.NotConnected, now: float, surroundings: m.Surroundings
     ) -> Step:
         """Without a connection, skip this copy if there are others; otherwise, wait as any call does."""
         copies = state.copies
-        if copies.live:
-            skipped = copies._replace(sent=copies.sent - 1, starting=False)
-            return self._await_next(state, skipped, now + max(self.hedging.hedging_delay, _LEAST_PAUSE))
-        call, effects = self.waits.step(state.call, input_, now, surroundings)
-        return state._replace(call=call), [*effects]
+        if not copies.starting:
+            return self._as_any(state._replace(copies=Copies()), input_, now, surroundings)
+        if not copies.live:
+            return self._as_any(state, input_, now, surroundings)
+        skipped = copies._replace(sent=copies.sent - 1, starting=False)
+        return self._await_next(state, skipped, now + max(self.hedging.hedging_delay, _LEAST_PAUSE))
 
-    def _broken(self, state: HedgedState, input_: m.AttemptBroken, now: float, surroundings: m.Surroundings) -> Step:
+    def _broken(self, state: m.CallState, input_: m.AttemptBroken, now: float, surroundings: m.Surroundings) -> Step:
         copies = state.copies
-        if copies.live:
+        if copies.live and copies.starting:
             return state._replace(copies=copies._replace(starting=False, more=False, due=None)), []
-        call, effects = self.waits.step(state.call, input_, now, surroundings)
-        return state._replace(call=call), [*effects]
+        return self._as_any(state, input_, now, surroundings)
 
 
 _LEAST_PAUSE = 0.01
 """The shortest wait, in seconds, before a copy that had no connection is tried again."""
 
-_Handler = Callable[[HedgingMachine, HedgedState, Any, float, m.Surroundings], Step]
+_Handler = Callable[[HedgingMachine, m.CallState, Any, float, m.Surroundings], Step]
 _RUNNING, _SLEEPING = m.CallPhase.RUNNING, m.CallPhase.SLEEPING
 
 _TABLE: Mapping[tuple[m.CallPhase, type], _Handler] = {

@@ -185,6 +185,8 @@ more than a wait."""
 class Link(enum.Enum):
     """The state of a failed call's connection at the moment the call ended."""
 
+    __hash__ = object.__hash__  # implemented in C, because every failure of a call looks up what its text says
+
     NONE = "none"
     """The call had not been assigned to a connection."""
     OPEN = "open"
