@@ -252,6 +252,16 @@ async def test_events_reach_every_channel_and_one_log(front, caplog):
         "attempt 1, for at most 20 s"
     ) == 1
 
+async def test_many_pools_of_one_loop():
+    """SH-3: channels with TLS have separate pools, but where they live is noted once, however many they are."""
+    channels = [aio.secure_channel("127.0.0.1:1", TLS) for _ in range(5)]
+    homes = channels[0]._pool._only.membership.group.homes
+    assert list(homes.values()) == [5]
+    for channel in channels:
+        await channel.close()
+    assert not homes
+
+
 
 async def test_interceptors_and_retries_are_the_channels_own(front):
     """SH-7: one channel's interceptors and retries do not apply to another channel that shares its connection."""
