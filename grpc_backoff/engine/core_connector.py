@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -108,11 +108,14 @@ class SlotConnector(Informed):
         lost: called when it is known how a connection has ended.
         redialled: called each time that the core has redialled by itself, with `late` (CB-16).
         closed: called when a connection has taken its last call and is being closed.
+        open: the connections that calls may use, or that still have calls.
     """
 
     def __init__(self) -> None:
         """Report to no manager yet."""
         self.lost: Callable[[], None] = unheard
+    open: Collection[Any]
+
         self.redialled: Callable[..., None] = unheard
         self.closed: Callable[[], None] = unheard
 
@@ -123,6 +126,11 @@ class SlotConnector(Informed):
 
 class BaseConnector(SlotConnector, Generic[DialT]):
     """Makes the attempts to connect to one target.
+    def retire(self) -> None:
+        """Close every connection when its last call ends."""
+        for connection in tuple(self.open):
+            connection.retire()
+
 
     Attributes:
         home: where its attempts and connections live.

@@ -216,6 +216,27 @@ async def test_a_dropped_channel_leaves_the_others_alone(front):
     await until(lambda: front.visits[0].ended is not None)
 
 
+@pytest.mark.parametrize("closed", [0, 1], ids=["dropped", "one closed"])
+async def test_the_connection_ends_with_dropped_channels(front, closed):
+    """CB-10: the last of the channels that share a connection is dropped: its running calls go on, and that is all."""
+    first, last = aio.insecure_channel(front.target), aio.insecure_channel(front.target)
+    await asyncio.gather(called(first), called(last))
+    stream = EchoStub(last).Both()
+    await stream.write(Message(text="a"))
+    assert (await stream.read()).text == "a"
+    if closed:
+        await first.close()
+    with pytest.warns(ResourceWarning, match="unclosed channel"):
+        del first, last
+    await asyncio.sleep(0.05)
+    await stream.write(Message(text="b"))
+    assert (await stream.read()).text == "b"
+    await stream.done_writing()
+    assert await stream.read() is grpc.aio.EOF
+    await until(lambda: front.visits[0].ended is not None)
+    assert len(front.visits) == 1
+
+
 async def test_a_channel_after_the_last(front):
     """SH-2: a channel that is created while the last channel with its key closes, even by a listener, can connect."""
     made = []
