@@ -29,7 +29,7 @@ import grpc.aio
 
 from grpc_backoff.aio.core_channel import CoreChannel
 from grpc_backoff.aio.loop_clock import LoopClock
-from grpc_backoff.aio.loops import until_done
+from grpc_backoff.aio.loops import close_with, until_done
 from grpc_backoff.connection.clock import Clock
 from grpc_backoff.connection.connector import AttemptInFlight, Loss
 from grpc_backoff.decide.connections import dial_machine as m
@@ -66,6 +66,7 @@ class CoreConnection(CoreDial):
         )
         self._owner = owner
         if owner.pings:
+        close_with(owner.loop, self.core_channel)  # otherwise, the core would go on dialling after the loop's end
             self.core_channel.watch_ends(self._look_for_complaint)
         self._closing = False
         self._question: grpc.aio.Call | None = None
