@@ -298,9 +298,9 @@ class ConnectionManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
         return len(self._receiver) > 0
 
     def _due(self) -> None:
-        if self._home.is_here():
+        if self._timer is not None and self._home.is_here():
             self._timer_fired()
-        else:  # a clock supplied by the program may call back on any thread
+        else:  # a clock supplied by the program may call back on any thread, and before `call_at` has returned
             self._home.post(self._timer_fired)
 
     def _timer_fired(self) -> None:
