@@ -252,6 +252,16 @@ async def test_a_channel_after_the_last(front):
     assert len(front.visits) == 2
 
 
+async def test_many_pools_of_one_loop():
+    """SH-3: channels with TLS have separate pools, but where they live is noted once, however many they are."""
+    channels = [aio.secure_channel("127.0.0.1:1", TLS) for _ in range(5)]
+    homes = channels[0]._pool._only.membership.group.homes
+    assert list(homes.values()) == [5]
+    for channel in channels:
+        await channel.close()
+    assert not homes
+
+
 async def test_events_reach_every_channel_and_one_log(front, caplog):
     """SH-7: each channel receives the attempt's events, with its own key and a common id; each event is logged once."""
     caplog.set_level(logging.DEBUG, logger="grpc_backoff")
@@ -272,16 +282,6 @@ async def test_events_reach_every_channel_and_one_log(front, caplog):
     assert [record.getMessage().partition(" ")[2] for record in caplog.records].count(
         "attempt 1, for at most 20 s"
     ) == 1
-
-async def test_many_pools_of_one_loop():
-    """SH-3: channels with TLS have separate pools, but where they live is noted once, however many they are."""
-    channels = [aio.secure_channel("127.0.0.1:1", TLS) for _ in range(5)]
-    homes = channels[0]._pool._only.membership.group.homes
-    assert list(homes.values()) == [5]
-    for channel in channels:
-        await channel.close()
-    assert not homes
-
 
 
 async def test_interceptors_and_retries_are_the_channels_own(front):
