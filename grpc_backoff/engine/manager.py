@@ -90,6 +90,8 @@ class ConnectionManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
     replaced = False
     _used = -math.inf
     """When a call last used a connection that has ended."""
+    _state = m.MachineState(phase=m.Phase.CLOSED)
+    """The machine's state; closed until the manager is complete, because other threads may tell it of news before."""
 
     def __init__(
         self,
@@ -123,7 +125,7 @@ class ConnectionManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
         self._clock = clock
         self._rng = rng
         self._to_tell: list[ConnectionEvent | None] = []
-        # Last, because other threads may deliver notifications from then on.
+        # Last, in this order, because other threads may deliver notifications from then on.
         self.membership = schedules.join(key, self.hear, home, clock.now(), beside)
         self._state = m.MachineState(key=self.membership.group.schedule, member=self.membership.number)
 
@@ -404,6 +406,9 @@ class ConnectionManager(Stepper[m.Input, m.Effect], Generic[ConnectionT]):
 
     def _take_in_news(self) -> None:
         self._news_due = False
+        if self._state.phase is m.Phase.CLOSED:
+            self._news.clear()
+            return
         while self._news:
             self._take_in(self._news.pop(0))
         self.feed(m.ScheduleChanged(busy=self._is_busy))
