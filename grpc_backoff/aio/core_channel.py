@@ -15,7 +15,7 @@ import grpc
 import grpc.aio
 
 from grpc_backoff.aio.finished import fail_call, release_core
-from grpc_backoff.aio.loops import close_with, until_done
+from grpc_backoff.aio.loops import until_done
 from grpc_backoff.aio.stream_attempt import StreamAttempt
 from grpc_backoff.decide.connections.core_texts import LIVENESS_METHOD, LIVENESS_SERVICE, WATCH_METHOD, proxy_header
 from grpc_backoff.engine.gate import Gate, LivenessReply
@@ -245,8 +245,6 @@ class CoreChannel(Gate):
         """Call `changed` when the core has left this state, instead of one that was passed before."""
         if self._watched == state:
             return
-        if not self._asked:
-            close_with(self._loop, self)
         self._watched = state
         self._asked += 1
         if self.shown() != state:

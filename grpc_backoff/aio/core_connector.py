@@ -18,7 +18,6 @@ belongs in front of pending calls, where it sees each call once and as a whole (
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Coroutine
 from contextvars import Context
 from typing import Any
@@ -29,7 +28,7 @@ import grpc.aio
 
 from grpc_backoff.aio.core_channel import CoreChannel
 from grpc_backoff.aio.loop_clock import LoopClock
-from grpc_backoff.aio.loops import until_done
+from grpc_backoff.aio.loops import close_with, until_done
 from grpc_backoff.connection.clock import Clock
 from grpc_backoff.connection.connector import AttemptInFlight, Loss
 from grpc_backoff.decide.connections import dial_machine as m
@@ -41,15 +40,12 @@ from grpc_backoff.decide.connections.core_texts import (
     shows_life,
 )
 from grpc_backoff.decide.connections.dial_times import EXPLAIN_TIMEOUT
-from grpc_backoff.decide.connections.events import Failure, Stage
 from grpc_backoff.engine.core_connector import BaseConnector, Tell, unheard
 from grpc_backoff.engine.core_dial import CoreDial
 from grpc_backoff.grpcio import aio_private
 from grpc_backoff.grpcio.private import exclude_service, has_plugin
 
 exclude_service(EXPLAIN_SERVICE)
-
-_LOG = logging.getLogger(__name__)
 
 connections: WeakSet[CoreConnection] = WeakSet()
 """Every dial and every connection of this process."""
@@ -70,6 +66,7 @@ class CoreConnection(CoreDial):
         self._closing = False
         self._question: grpc.aio.Call | None = None
         connections.add(self)
+        close_with(owner.loop, self.core_channel)  # otherwise, the core would go on dialling after the loop's end
         self.core_channel.check(True)
         self.begin(limit)
 
@@ -187,11 +184,7 @@ class SoonDial:
 
     def _begin(self) -> None:
         tell, self._tell, self._start = self._tell, unheard, None
-        try:
-            self._dial = self._owner.dial(self._limit, tell)
-        except Exception as error:  # noqa: BLE001 - a bug must not leave the channel waiting for ever
-            _LOG.exception("an attempt to connect raised an unexpected exception")
-            tell(Failure(Stage.UNKNOWN, repr(error)))
+        self._dial = self._owner.dial_late(self._limit, tell)
 
     def decided(self) -> bool:
         """Return whether the core has an outcome that has not been reported yet."""

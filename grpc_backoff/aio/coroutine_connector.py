@@ -39,6 +39,7 @@ class CoroutineConnector(SlotConnector):
         super().__init__()
         self.shared = shared
         shared.slots += 1
+        self._counts = 1
         self.home = home
         self.open: set[CallConnection] = set()
         self._loop = loop
@@ -81,11 +82,19 @@ class CoroutineConnector(SlotConnector):
             connection.retire()
             self.closed()
 
-    async def close(self, grace: float | None) -> None:
-        """Use the connector no more, and close it if no other slot uses it; see `Connector.close`."""
-        self.shared.slots -= 1
+    def retire(self) -> None:
+        """Close every connection when its last call ends, and watch none any longer."""
         for task in self._tasks:
             task.cancel()
+
+    async def close(self, grace: float | None) -> None:
+        """Use the connector no more, and close it if no other slot uses it; see `Connector.close`.
+
+        If this was cancelled, it is called again.
+        """
+        self.shared.slots -= self._counts
+        self._counts = 0
+        self.retire()
         if not self.shared.slots:
             await self.shared.connector.close(grace)
         await until_done(*self._tasks)

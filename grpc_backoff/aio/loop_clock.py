@@ -26,6 +26,14 @@ class LoopClock:
         self.now = loop.time if own else time.monotonic
         self._punctual = getattr(loop.call_at, "__func__", None) is asyncio.BaseEventLoop.call_at
 
+    def __eq__(self, other: object) -> bool:
+        """Return whether the other clock has the same loop, which is one home, however many channels it has."""
+        return isinstance(other, LoopClock) and other._loop is self._loop
+
+    def __hash__(self) -> int:
+        """Return the hash of the loop."""
+        return hash(self._loop)
+
     def call_at(self, when: float, callback: Callable[[], None]) -> TimerHandle:
         """Call `callback` once when the loop's clock reaches `when`, in seconds, or soon after."""
         # Use a new context, because the timer outlives the call that happened to arm it.

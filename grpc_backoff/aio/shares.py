@@ -225,7 +225,8 @@ class Share:
     def drop(self) -> None:
         """Leave without closing: the channel was garbage-collected, or its event loop is gone."""
         self.leave()
-        self._shares.end(self)
+        if self._shares.end(self):
+            self._pool.retire_connections()
 
     async def end_calls(self, grace: float | None) -> None:
         """Cancel this channel's calls after up to `grace` seconds; the last share also closes the connection."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -21,12 +22,14 @@ from grpc_backoff.config.target import core_target
 from grpc_backoff.connection.connector import AttemptInFlight
 from grpc_backoff.decide.connections.core_texts import MORE_THAN_THE_RETRY_BUFFER, says_too_many_pings
 from grpc_backoff.decide.connections.dial_machine import DialMachine
+from grpc_backoff.decide.connections.events import Failure, Stage
 from grpc_backoff.engine.home import Home
 from grpc_backoff.policy.connect import ConnectPolicy
 
 if TYPE_CHECKING:
     from grpc_backoff.config.credentials import CredentialsSource
 
+_LOG = logging.getLogger("grpc_backoff.sharing.manager")
 Options = Sequence[tuple[str, object]]
 DialT = TypeVar("DialT", bound=AttemptInFlight)
 Tell = Callable[[Any], None]
@@ -105,10 +108,13 @@ class SlotConnector(Informed):
     """A connector of one slot: it tells the slot's manager of connections after they were made, all at home.
 
     Attributes:
+        open: the connections that calls may use, or that still have calls.
         lost: called when it is known how a connection has ended.
         redialled: called each time that the core has redialled by itself, with `late` (CB-16).
         closed: called when a connection has taken its last call and is being closed.
     """
+
+    open: Collection[Any]
 
     def __init__(self) -> None:
         """Report to no manager yet."""
@@ -119,6 +125,11 @@ class SlotConnector(Informed):
     def forget(self) -> None:
         """Report no more, because what hears the reports is not to be kept alive (CB-10)."""
         self.lost = self.redialled = self.closed = unheard
+
+    def retire(self) -> None:
+        """Close every connection when its last call ends."""
+        for connection in tuple(self.open):
+            connection.retire()
 
 
 class BaseConnector(SlotConnector, Generic[DialT]):
@@ -181,6 +192,15 @@ class BaseConnector(SlotConnector, Generic[DialT]):
         from grpc_backoff.engine.reading import ReadingAttempt  # noqa: PLC0415 - few channels have a source
 
         return ReadingAttempt(self, self._source, limit, tell)
+
+    def dial_late(self, limit: float, tell: Tell) -> DialT | None:
+        """Start an attempt for which `connect` has returned already; tell if that is impossible."""
+        try:
+            return self.dial(limit, tell)
+        except Exception as error:  # noqa: BLE001 - a bug must not leave the channel waiting for ever
+            _LOG.exception("an attempt to connect raised an unexpected exception")
+            tell(Failure(Stage.UNKNOWN, repr(error)))
+            return None
 
     @abstractmethod
     def dial(self, limit: float, tell: Tell) -> DialT:

@@ -90,6 +90,8 @@ class ConnectionManager(Stepper[m.Input], Generic[ConnectionT]):
     replaced = False
     _used = -math.inf
     """When a call last used a connection that has ended."""
+    _state = m.MachineState(phase=m.Phase.CLOSED)
+    """The machine's state; closed until the manager is complete, because other threads may tell it of news before."""
 
     def __init__(
         self,
@@ -123,7 +125,7 @@ class ConnectionManager(Stepper[m.Input], Generic[ConnectionT]):
         self._clock = clock
         self._rng = rng
         self._to_tell: list[ConnectionEvent | None] = []
-        # Last, because other threads may deliver notifications from then on.
+        # Last, in this order, because other threads may deliver notifications from then on.
         self.membership = schedules.join(key, self.hear, home, clock.now(), beside)
         self._state = m.MachineState(key=self.membership.group.schedule, member=self.membership.number)
 
@@ -300,9 +302,9 @@ class ConnectionManager(Stepper[m.Input], Generic[ConnectionT]):
         return len(self._receiver) > 0
 
     def _due(self) -> None:
-        if self._home.is_here():
+        if self._timer is not None and self._home.is_here():
             self._timer_fired()
-        else:  # a clock supplied by the program may call back on any thread
+        else:  # a clock supplied by the program may call back on any thread, and before `call_at` has returned
             self._home.post(self._timer_fired)
 
     def _timer_fired(self) -> None:
@@ -406,6 +408,9 @@ class ConnectionManager(Stepper[m.Input], Generic[ConnectionT]):
 
     def _take_in_news(self) -> None:
         self._news_due = False
+        if self._state.phase is m.Phase.CLOSED:
+            self._news.clear()
+            return
         while self._news:
             self._take_in(self._news.pop(0))
         self.feed(m.ScheduleChanged(busy=self._is_busy))

@@ -310,6 +310,11 @@ class SteppedPool(Stepper[p.PoolInput], Generic[ConnectionT]):
         self.feed(p.PoolCloseRequested())
         self.pending = PoolSlot()  # the queue may refer to the pool, and nothing is to be left to the collector (CB-10)
 
+    def retire_connections(self) -> None:
+        """Close every connection of a closed pool when its last call ends."""
+        for connector in self._connectors():
+            connector.retire()
+
     def status(self) -> ConnectionStatus:
         """Return the channel's status, without its slots (CH-11). Any thread may call this."""
         only = self._only

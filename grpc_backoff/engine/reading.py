@@ -33,7 +33,7 @@ class ReadingAttempt:
             tell(outcome)
         else:
             self._owner.credentials = outcome
-            self._dial = self._owner.dial(self._ends - self._owner.home.now(), tell)
+            self._dial = self._owner.dial_late(self._ends - self._owner.home.now(), tell)
 
     def decided(self) -> bool:
         """Return whether the core has an outcome that has not been reported yet."""

@@ -331,11 +331,6 @@ class CoreConnector(BaseConnector[CoreConnection]):
         """Return a channel that makes one attempt with a time limit of `limit` seconds."""
         return core_channel(self._target, self.credentials, self._options_for(limit), self._compression)
 
-    def retire(self) -> None:
-        """Close every connection when its last call ends."""
-        for connection in tuple(self.open):
-            connection.retire()
-
     def close(self) -> list[Running]:
         """Close every connection with its calls; return what is still closing them."""
         return [closing for closing in [connection.close() for connection in tuple(self.open)] if closing is not None]

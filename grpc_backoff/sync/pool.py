@@ -76,11 +76,6 @@ class ConnectionPool(SteppedPool[CoreConnection]):
         """Close every connection of a closed pool; return what is still closing them."""
         return [closing for connector in self._connectors() for closing in connector.close()]
 
-    def retire_connections(self) -> None:
-        """Close every connection of a closed pool when its last call ends."""
-        for connector in self._connectors():
-            connector.retire()
-
     # Driving the machine.
 
     def _connector_for(self, endpoint: str) -> CoreConnector:

@@ -258,6 +258,47 @@ async def test_a_loop_that_ends_leaves_nothing_to_the_next(which):
     assert (status, said) == (0, "")
 
 
+ENDS_EARLY = """
+import asyncio, socket, sys, threading, time
+import grpc_backoff.aio
+
+kept, accepted = [], []
+listener = socket.socket()
+listener.bind(("127.0.0.1", 0))  # refuses, until it listens
+
+def serve():
+    while True:
+        accepted.append(listener.accept())
+
+async def client():
+    def hear(event):
+        if isinstance(event, grpc_backoff.AttemptStarted) and event.attempt == 2:
+            listener.listen()
+            threading.Thread(target=serve, daemon=True).start()
+            begun.set()
+
+    begun = asyncio.Event()
+    limits = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.min_reconnect_backoff_ms", 300)]
+    target = f"127.0.0.1:{listener.getsockname()[1]}"
+    kept.append(grpc_backoff.aio.insecure_channel(target, limits, listeners=[hear]))
+    kept[-1].get_state(try_to_connect=True)
+    await begun.wait()
+    for _ in range(int(sys.argv[1])):
+        await asyncio.sleep(0)
+
+asyncio.run(client())
+time.sleep(2)
+assert len(accepted) <= 1, len(accepted)
+"""
+
+
+@pytest.mark.parametrize("turns", range(4))
+async def test_a_loop_that_ends_as_an_attempt_begins(turns):
+    """CB-10: the core does not go on dialling for a channel that the program still has, after its loop has ended."""
+    status, said = await output(sys.executable, "-W", "ignore", "-c", ENDS_EARLY, str(turns), within=60)
+    assert (status, said) == (0, "")
+
+
 async def test_until_done():
     """Waiting ends with the last future, or in time, and neither cancels the futures nor raises their errors."""
     await until_done()

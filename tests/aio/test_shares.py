@@ -216,6 +216,27 @@ async def test_a_dropped_channel_leaves_the_others_alone(front):
     await until(lambda: front.visits[0].ended is not None)
 
 
+@pytest.mark.parametrize("closed", [0, 1], ids=["dropped", "one closed"])
+async def test_the_connection_ends_with_dropped_channels(front, closed):
+    """CB-10: the last of the channels that share a connection is dropped: its running calls go on, and that is all."""
+    first, last = aio.insecure_channel(front.target), aio.insecure_channel(front.target)
+    await asyncio.gather(called(first), called(last))
+    stream = EchoStub(last).Both()
+    await stream.write(Message(text="a"))
+    assert (await stream.read()).text == "a"
+    if closed:
+        await first.close()
+    with pytest.warns(ResourceWarning, match="unclosed channel"):
+        del first, last
+    await asyncio.sleep(0.05)
+    await stream.write(Message(text="b"))
+    assert (await stream.read()).text == "b"
+    await stream.done_writing()
+    assert await stream.read() is grpc.aio.EOF
+    await until(lambda: front.visits[0].ended is not None)
+    assert len(front.visits) == 1
+
+
 async def test_a_channel_after_the_last(front):
     """SH-2: a channel that is created while the last channel with its key closes, even by a listener, can connect."""
     made = []
@@ -229,6 +250,16 @@ async def test_a_channel_after_the_last(front):
     await called(made[0])
     await made[0].close()
     assert len(front.visits) == 2
+
+
+async def test_many_pools_of_one_loop():
+    """SH-3: channels with TLS have separate pools, but where they live is noted once, however many they are."""
+    channels = [aio.secure_channel("127.0.0.1:1", TLS) for _ in range(5)]
+    homes = channels[0]._pool._only.membership.group.homes
+    assert list(homes.values()) == [5]
+    for channel in channels:
+        await channel.close()
+    assert not homes
 
 
 async def test_events_reach_every_channel_and_one_log(front, caplog):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 
 import pytest
 
@@ -206,6 +207,26 @@ async def test_a_connector_that_raises(parts, caplog):
     assert made.manager.state is State.TRANSIENT_FAILURE
     assert "ZeroDivisionError" in made.manager.status().last_error.reason
     assert "an attempt to connect raised" in caplog.text
+    made.manager.close()
+
+
+async def test_a_clock_that_calls_back_within_call_at(parts):
+    """CB-12: a clock may call back at once if the time has come, before the manager has the timer."""
+    made = parts(Fails(0.2), Succeeds())
+    made.manager._home.is_here = lambda: True
+
+    def call_at(_when, callback):
+        del made.clock.call_at  # once
+        callback()
+        return made.clock.call_at(math.inf, callback)
+
+    made.manager.want()
+    await made.clock.advance(0.1)
+    made.clock.call_at = call_at
+    await made.clock.advance(0.1)
+    assert made.manager.state is State.TRANSIENT_FAILURE
+    await made.clock.jump(2.0)
+    assert made.manager.state is State.READY
     made.manager.close()
 
 

@@ -70,7 +70,9 @@ def test_a_peer_that_refuses_calls_and_does_not_close(ours):
         assert min(log.gaps()) >= 0.29, "it answered nothing, so the next attempt waits"
 
 
-@pytest.mark.parametrize(("options", "connections"), [([], 3), ([("grpc.enable_retries", 0)], 2)])
+@pytest.mark.parametrize(
+    ("options", "connections"), [([], 3), ([("grpc.enable_retries", 0)], 2), ([("grpc_backoff.reconnect", "eager")], 3)]
+)
 def test_a_trial(ours, options, connections):
     """CB-16: after calls without an answer, the core repeats no calls on the next connection, until one is answered."""
     log, visits = Log(), []
@@ -89,6 +91,8 @@ def test_a_trial(ours, options, connections):
         front(hangs_up_once, server.port) as peer,
         ours.channel(peer.target, options, listeners=[log.hear]) as channel,
     ):
+        channel.ready()
+        time.sleep(0.2)  # so that an eager channel dials again as soon as it is disconnected
         assert channel.begin(timeout=60).outcome().code is grpc.StatusCode.UNAVAILABLE
         log.until(Disconnected)
         stream = channel.begin("Both", iter(["a", done := threading.Event()]), timeout=60, wait_for_ready=True)

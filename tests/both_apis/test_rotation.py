@@ -14,6 +14,8 @@ import pytest
 import trustme
 
 import grpc_backoff
+from grpc_backoff.aio import core_connector as aio_connector
+from grpc_backoff.sync import core_connector as sync_connector
 from tests.both_apis.api import backoff_ms
 from tests.sync.service import place, until
 
@@ -99,6 +101,16 @@ def test_the_server_comes_back_with_another_ca(opened, issuer, security):
         for text in "bcd":
             rotate(issuer, server)
             assert channel.unary(text, wait_for_ready=True, timeout=20) == text
+
+
+def test_credentials_with_which_nothing_can_be_dialled(ours, issuer, monkeypatch):
+    """CB-4, PO-10: if no channel can be made with the credentials, that is why the attempt has failed, at once."""
+    for connector in (aio_connector.CoreConnector, sync_connector.CoreConnector):
+        monkeypatch.setattr(connector, "make_channel", lambda *_: 1 / 0)
+    with ours.channel("localhost:1", backoff_ms(60_000, 60_000), credentials=issuer.credentials) as channel:
+        outcome = channel.begin(timeout=30).outcome(60)
+    assert outcome.code is grpc.StatusCode.UNAVAILABLE
+    assert "ZeroDivisionError" in outcome.details
 
 
 def test_a_change_replaces_the_connection(opened, issuer):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -120,3 +121,29 @@ def test_a_key_forgets_who_leaves(registry):
     one.close()
     other.membership.tell_others(None)
     assert one.due == []
+
+
+class Eager(Registry):
+    """Stands for another thread that has news for a manager that has just joined."""
+
+    def join(self, key, hear, *rest):
+        joined = super().join(key, hear, *rest)
+        hear(None)
+        return joined
+
+
+class AtOnce:
+    def post(self, work):
+        work()
+
+    def is_closed(self):
+        return False
+
+
+def test_news_for_a_manager_that_is_being_made():
+    """SH-3: news that comes before the manager is complete means nothing to it."""
+    how = {"clock": FakeClock(), "rng": random.Random(1), "home": AtOnce(), "key": "key", "schedules": Eager()}
+    manager = ConnectionManager(m.Machine("target", CONNECT), None, MagicMock(), **how)
+    assert manager.state is State.IDLE
+    manager.close()
+    assert manager.state is State.SHUTDOWN

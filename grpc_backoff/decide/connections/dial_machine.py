@@ -215,7 +215,10 @@ class Redialled(NamedTuple):
 
 @record
 class GuardNext(NamedTuple):
-    """Guard the next dial, because the connection was lost with its calls, and the peer had answered none (CB-16)."""
+    """Guard the next dial, because the connection was lost with its calls, and the peer had answered none (CB-16).
+
+    It comes before `Lost`, at which the next dial may begin.
+    """
 
 
 @record
@@ -353,7 +356,7 @@ class DialMachine(NamedTuple):
         if input_.shown == READY and not input_.left:
             if input_.refused and not input_.served:  # if GOAWAY came together with SETTINGS, the core stays READY
                 loss = Loss(_GRACEFUL)
-                return state._replace(phase=DialPhase.ENDED, ended=now, loss=loss), [Lost(loss), GuardNext()]
+                return state._replace(phase=DialPhase.ENDED, ended=now, loss=loss), [GuardNext(), Lost(loss)]
             if input_.served and state.guarded:  # a graceful end would fail calls, which the core repeats elsewhere
                 loss = Loss(_TRIAL, graceful=True, served=True)
                 return state._replace(phase=DialPhase.ENDED, ended=now, loss=loss, served=True), [Lost(loss)]
@@ -379,7 +382,7 @@ class DialMachine(NamedTuple):
         if loss.reason == _BROKEN and (loss.graceful or input_.refused):
             loss = loss._replace(reason=_GRACEFUL)
         guard: list[Effect] = [GuardNext()] if input_.dropped and not (input_.served or loss.graceful) else []
-        return state._replace(phase=DialPhase.ENDED, loss=loss, served=input_.served), [Lost(loss), *guard, *effects]
+        return state._replace(phase=DialPhase.ENDED, loss=loss, served=input_.served), [*guard, Lost(loss), *effects]
 
     def _look_at_ended(self, state: DialState, input_: Looked, now: float) -> Step:
         state, answered = _note_answer(state, input_)
