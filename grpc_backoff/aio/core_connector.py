@@ -30,6 +30,7 @@ import grpc.aio
 from grpc_backoff.aio.core_channel import CoreChannel
 from grpc_backoff.aio.loop_clock import LoopClock
 from grpc_backoff.aio.loops import until_done
+from grpc_backoff.base.status import Failure, Stage
 from grpc_backoff.connection.clock import Clock
 from grpc_backoff.connection.connector import AttemptInFlight, Loss
 from grpc_backoff.decide.connections import dial_machine as m
@@ -41,7 +42,6 @@ from grpc_backoff.decide.connections.core_texts import (
     shows_life,
 )
 from grpc_backoff.decide.connections.dial_times import EXPLAIN_TIMEOUT
-from grpc_backoff.decide.connections.events import Failure, Stage
 from grpc_backoff.engine.core_connector import BaseConnector, Tell, unheard
 from grpc_backoff.engine.core_dial import CoreDial
 from grpc_backoff.grpcio import aio_private

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Self, Unpack
 import grpc
 
 from grpc_backoff.base.chance import CHANCE
+from grpc_backoff.base.status import ConnectionStatus
 from grpc_backoff.base.threads import Running
 from grpc_backoff.config.channel_settings import ChannelSettings, Options, read_channel
 from grpc_backoff.config.proxies import is_proxied
-from grpc_backoff.decide.connections.events import ConnectionStatus
 from grpc_backoff.engine.channel import BaseChannel
 from grpc_backoff.engine.setup import PoolSetup
 from grpc_backoff.grpcio.forks import refuse_inherited
