@@ -15,7 +15,7 @@ A call takes one of three paths:
 from __future__ import annotations
 
 from asyncio import AbstractEventLoop, _get_running_loop  # the public function raises without a loop: it is slower
-from collections.abc import AsyncIterable, Callable, Container
+from collections.abc import Callable, Container
 from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -33,12 +33,11 @@ from grpc_backoff.aio.core_connector import CoreConnection
 from grpc_backoff.aio.finished import make_failable
 from grpc_backoff.aio.interceptor_channel import LISTS, InterceptorChannel, channel_to_nowhere
 from grpc_backoff.aio.pool import ConnectionPool
-from grpc_backoff.aio.requests import EndingRequests
 from grpc_backoff.aio.shares import Share
 from grpc_backoff.decide.calls.call_machine import Metadata
 from grpc_backoff.engine.call import CallSetup
 from grpc_backoff.engine.method import Arguments, MethodChannel, is_stream, replaced
-from grpc_backoff.grpcio.aio_private import READY_NUMBER, core_call, wake_writers
+from grpc_backoff.grpcio.aio_private import READY_NUMBER, core_call
 
 if TYPE_CHECKING:
     from grpc_backoff.grpcio.shapes import GivenMetadata
@@ -81,7 +80,12 @@ class MultiCallable(Sender):
         self._several: dict[CallConnection, Callable[..., grpc.aio.Call]] = {}
         self._direct: Callable[..., grpc.aio.Call]
         self._intercepted: Callable[..., grpc.aio.Call] | None = None
-        self._kind = CALLS[self.arity]
+        if self.takes_one_request:
+            self._kind = CALLS[self.arity]
+        else:
+            from grpc_backoff.aio import request_streams, requests  # noqa: PLC0415 - few methods have a stream of them
+
+            self._kind, self._ending = request_streams.CALLS[self.arity], requests.ending_requests
         if self._hedged:
             from grpc_backoff.aio.hedging import HEDGED_CALLS  # noqa: PLC0415 - few methods are hedged
 
@@ -132,7 +136,7 @@ class MultiCallable(Sender):
         receivers = core.hear if watched is not None else None, None if core.served else core.answered
         made: Any = self._on_channel(core.channel, *receivers)
         # A bound method, because calling an object by its `__call__` would first collect the keywords in a dictionary.
-        direct = made.__call__ if self.takes_one_request else _ending_requests(made)
+        direct = made.__call__ if self.takes_one_request else self._ending(made)
         if watched is not None:
             now = self._channel._calls.clock.now
             direct = _failable(_with_end(direct, lambda: partial(watched.call_ended, now())))
@@ -285,18 +289,6 @@ def _failable(method: Callable[..., grpc.aio.Call]) -> Callable[..., grpc.aio.Ca
     def call(request: object, **keywords: object) -> grpc.aio.Call:
         made = method(request, **keywords)
         make_failable(made)
-        return made
-
-    return call
-
-
-def _ending_requests(method: Callable[..., grpc.aio.Call]) -> Callable[..., grpc.aio.Call]:
-    def call(requests: object, **keywords: object) -> grpc.aio.Call:
-        ending = EndingRequests(requests) if isinstance(requests, AsyncIterable) else None
-        made = method(requests if ending is None else ending, **keywords)
-        wake_writers(made)
-        if ending is not None:
-            ending.end_with(made)
         return made
 
     return call

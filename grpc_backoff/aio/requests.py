@@ -9,10 +9,12 @@ the call. A synchronous iterator never waits, so it is passed to grpc unchanged.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator, Callable
 from typing import Self
 
 import grpc.aio
+
+from grpc_backoff.grpcio.aio_private import wake_writers
 
 
 class EndingRequests(AsyncIterator[object]):
@@ -49,3 +51,17 @@ class EndingRequests(AsyncIterator[object]):
             raise
         finally:
             self._reader = None
+
+
+def ending_requests(method: Callable[..., grpc.aio.Call]) -> Callable[..., grpc.aio.Call]:
+    """Return a method whose calls' requests end with them."""
+
+    def call(requests: object, **keywords: object) -> grpc.aio.Call:
+        ending = EndingRequests(requests) if isinstance(requests, AsyncIterable) else None
+        made = method(requests if ending is None else ending, **keywords)
+        wake_writers(made)
+        if ending is not None:
+            ending.end_with(made)
+        return made
+
+    return call
