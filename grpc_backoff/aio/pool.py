@@ -9,7 +9,6 @@ from contextvars import Context
 
 from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.aio.core_connector import CoreConnector
-from grpc_backoff.aio.coroutine_connector import CoroutineConnector, SharedConnector
 from grpc_backoff.aio.listeners import tell
 from grpc_backoff.aio.loop_clock import LoopClock
 from grpc_backoff.aio.loops import is_here, keeps_time, until_done
@@ -129,6 +128,8 @@ class ConnectionPool(SteppedPool[CallConnection]):
         connector = self._connector(endpoint)
         if isinstance(connector, CoreConnector):
             return connector
+        from grpc_backoff.aio.coroutine_connector import CoroutineConnector, SharedConnector  # noqa: PLC0415 - only tests have one
+
         known = [slot.connector.shared for slot in self._slots.values() if slot.connector is not None]
         shared = next((shared for shared in known if shared.connector is connector), None)
         return CoroutineConnector(shared or SharedConnector(connector), self.home, self._loop)

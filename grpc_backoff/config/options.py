@@ -25,8 +25,8 @@ from grpc_backoff.config.settings import CONNECTING, read_source, resolve_connec
 from grpc_backoff.config.sources import Effective, Source, SourceValue, describe, effective_of
 from grpc_backoff.policy.checks import Unit, duration
 from grpc_backoff.policy.connect import ConnectPolicy
+from grpc_backoff.policy.jitter import NoJitter
 from grpc_backoff.policy.pooling import PoolPolicy
-from grpc_backoff.policy.proportional import NoJitter
 from grpc_backoff.policy.setting import CONFIG, ENVIRONMENT_VARIABLE, PREFIX
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ from decimal import Decimal
 
 from grpc_backoff.base.base_errors import shown
 from grpc_backoff.policy.backoff import BackoffPolicy
-from grpc_backoff.policy.exponential import Decorrelated, Exponential
+from grpc_backoff.policy.exponential import Exponential
 from grpc_backoff.policy.jitter import Additive, Scaled
 from grpc_backoff.policy.proportional import Proportional
 from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.policy.strategy import STRATEGIES, Fixed, Linear, Steps
+from grpc_backoff.policy.strategy import STRATEGIES, Decorrelated, Fixed, Linear, Steps
 
 Parameters = dict[str, "float | int | bool | str | list[float] | None"]
 

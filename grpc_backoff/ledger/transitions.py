@@ -23,7 +23,7 @@ from grpc_backoff.ledger.records import (
     Recorded,
 )
 from grpc_backoff.policy.backoff import BackoffPolicy
-from grpc_backoff.policy.proportional import NoJitter
+from grpc_backoff.policy.jitter import NoJitter
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import Fixed
 

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.connect import ConnectPolicy
-from grpc_backoff.policy.exponential import Decorrelated, Exponential
+from grpc_backoff.policy.exponential import Exponential
 from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.policy.strategy import STRATEGIES, Fixed, Linear, Steps
+from grpc_backoff.policy.strategy import STRATEGIES, Decorrelated, Fixed, Linear, Steps
 
 PolicyT = TypeVar("PolicyT", ConnectPolicy, RetryPolicy)
 

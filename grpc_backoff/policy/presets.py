@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from grpc_backoff.policy.connect import CONNECT, DIALLING, GRPC, GRPC_GROWTH
-from grpc_backoff.policy.jitter import Additive, Equal, Scaled
+from grpc_backoff.policy.jitter import Additive, Equal, NoJitter, Scaled
 from grpc_backoff.policy.parts import build
 from grpc_backoff.policy.pooling import PLAIN
-from grpc_backoff.policy.proportional import NoJitter, Proportional
+from grpc_backoff.policy.proportional import Proportional
 from grpc_backoff.policy.retry import RETRYING, RetryPolicy
 from grpc_backoff.policy.setting import defaults_of
 
