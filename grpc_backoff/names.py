@@ -51,13 +51,13 @@ if TYPE_CHECKING:
     from grpc_backoff.policy.backoff import BackoffPolicy
     from grpc_backoff.policy.budget import RetryBudget
     from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
-    from grpc_backoff.policy.exponential import Decorrelated, Exponential
+    from grpc_backoff.policy.exponential import Exponential
     from grpc_backoff.policy.hedging import HedgingPolicy
-    from grpc_backoff.policy.jitter import Additive, Equal, Full, Scaled
+    from grpc_backoff.policy.jitter import Additive, Equal, Full, NoJitter, Scaled
     from grpc_backoff.policy.presets import RETRY as RETRY_PRESETS
-    from grpc_backoff.policy.proportional import NoJitter, Proportional
+    from grpc_backoff.policy.proportional import Proportional
     from grpc_backoff.policy.retry import RetryPolicy
-    from grpc_backoff.policy.strategy import Fixed, Linear, Steps
+    from grpc_backoff.policy.strategy import Decorrelated, Fixed, Linear, Steps
     from grpc_backoff.sync import Channel, insecure_channel, retrying, secure_channel
     from grpc_backoff.sync.subscription import Subscription, subscribe
 
@@ -172,13 +172,13 @@ _MODULES = {
     "policy.backoff": ("BackoffPolicy",),
     "policy.budget": ("RetryBudget",),
     "policy.connect": ("ConnectPolicy", "Reconnect"),
-    "policy.exponential": ("Decorrelated", "Exponential"),
+    "policy.exponential": ("Exponential",),
     "policy.hedging": ("HedgingPolicy",),
-    "policy.jitter": ("Additive", "Equal", "Full", "Scaled"),
+    "policy.jitter": ("Additive", "Equal", "Full", "NoJitter", "Scaled"),
     "policy.presets": ("RETRY_PRESETS",),
-    "policy.proportional": ("NoJitter", "Proportional"),
+    "policy.proportional": ("Proportional",),
     "policy.retry": ("RetryPolicy",),
-    "policy.strategy": ("Fixed", "Linear", "Steps"),
+    "policy.strategy": ("Decorrelated", "Fixed", "Linear", "Steps"),
     "sync": ("Channel", "insecure_channel", "retrying", "secure_channel"),
     "sync.subscription": ("Subscription", "subscribe"),
 }

@@ -37,6 +37,7 @@ WITHOUT = {
     "connection/connector.py": "a protocol and records; tests/connectors.py holds every implementation to it",
     "ledger/inbox/aio.py": "test_behaviour.py, beside where its test would be, runs every test on both APIs",
     "ledger/inbox/handling.py": "what the APIs share, in each test of test_behaviour.py",
+    "aio/request_streams.py": "both_apis/test_replay.py runs every test on both APIs",
     "aio/hedging.py": "both_apis/test_hedging.py runs every test on both APIs",
     "ledger/inbox/sync.py": "test_behaviour.py runs every test on both APIs",
     "ledger/operating.py": "the methods of `Ledger` for an operator; test_ledger.py calls each",

@@ -5,7 +5,7 @@ looks like one of grpc's own calls. It is not built on grpc's intercepted calls,
 silently allow mixed reading styles, and report a failed write with a different error than a plain call does.
 
 Once the caller has seen part of an attempt's response, the initial metadata or a message, the call is committed to that
-attempt (RT-8). `arities.py` has the four arities.
+attempt (RT-8). `arities.py` and `request_streams.py` have the four arities.
 """
 
 from __future__ import annotations

@@ -26,10 +26,10 @@ from grpc_backoff.aio.pending import PendingCalls
 from grpc_backoff.aio.pool import ConnectionPool
 from grpc_backoff.aio.shares import Share, Shares, shared_pool
 from grpc_backoff.base.chance import CHANCE
+from grpc_backoff.base.status import ConnectionStatus, State
 from grpc_backoff.config.channel_settings import ChannelSettings, Options, read_channel
 from grpc_backoff.config.proxies import is_proxied
 from grpc_backoff.connection.connector import Connector
-from grpc_backoff.decide.connections.events import ConnectionStatus, State
 from grpc_backoff.engine.setup import PoolSetup
 from grpc_backoff.grpcio.aio_private import GrpcioChannel, core_channel
 from grpc_backoff.grpcio.forks import CoreUse, at_fork, refuse_inherited

@@ -8,8 +8,8 @@ from contextvars import Context
 
 from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.aio.loops import until_done
+from grpc_backoff.base.status import Failure, Stage
 from grpc_backoff.connection.connector import ConnectError, Connector
-from grpc_backoff.decide.connections.events import Failure, Stage
 from grpc_backoff.engine.core_connector import SlotConnector, Tell, unheard
 from grpc_backoff.engine.home import Home
 

@@ -6,11 +6,11 @@ import asyncio
 import logging
 from collections.abc import Iterable
 from contextvars import Context
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from grpc_backoff.aio.loops import raise_soon
 from grpc_backoff.config.channel_settings import Listener
-from grpc_backoff.decide.connections.events import ConnectionEvent
+from grpc_backoff.decide.connections.happened import Happened
 from grpc_backoff.telemetry.log import listens, log_event
 
 if TYPE_CHECKING:
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-Event: TypeAlias = "ConnectionEvent | CallEvent"
-"""What a listener receives."""
+Event: TypeAlias = "Happened | CallEvent"
+"""What listeners hear of."""
 
 
-def tell(listeners: Iterable[Listener], event: Event, loop: asyncio.AbstractEventLoop) -> None:
+def tell(listeners: Iterable[Listener], event: Any, loop: asyncio.AbstractEventLoop) -> None:
     """Call each listener with an event. If one raises, the others still receive the event (CH-11)."""
     for listener in tuple(listeners):
         try:
@@ -43,12 +43,15 @@ class Listeners:
 
     def hear(self, event: Event) -> None:
         """Notify the channel's listeners of an event."""
-        tell(self.listeners, event, self._loop)
+        if self.listeners:
+            tell(self.listeners, event.event() if isinstance(event, Happened) else event, self._loop)
 
     def hear_of_call(self, event: Event) -> None:
-        """Log an event of a call and notify the channel's listeners."""
+        """Log an event that its pool does not log, and notify the channel's listeners."""
         if not self._closed:
-            tell((log_event, *self.listeners) if listens(event) else self.listeners, event, self._loop)
+            if listens(event):
+                tell((log_event,), event, self._loop)
+            self.hear(event)
 
     def close(self) -> None:
         """Stop notifying and logging (CB-10)."""

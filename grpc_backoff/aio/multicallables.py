@@ -14,12 +14,11 @@ A call takes one of three paths:
 
 from __future__ import annotations
 
-import asyncio
 from asyncio import AbstractEventLoop, _get_running_loop  # the public function raises without a loop: it is slower
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Container
+from collections.abc import Callable, Container
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 import grpc
@@ -41,7 +40,7 @@ from grpc_backoff.decide.calls.call_machine import Metadata
 from grpc_backoff.engine.call import CallSetup
 from grpc_backoff.engine.channel import BaseChannel
 from grpc_backoff.engine.method import Arguments, is_stream, replaced
-from grpc_backoff.grpcio.aio_private import READY_NUMBER, core_call, wake_writers
+from grpc_backoff.grpcio.aio_private import READY_NUMBER, core_call
 from grpc_backoff.grpcio.forks import refuse_inherited
 
 if TYPE_CHECKING:
@@ -88,7 +87,12 @@ class MultiCallable(Sender):
         self._several: dict[CallConnection, Callable[..., grpc.aio.Call]] = {}
         self._direct: Callable[..., grpc.aio.Call]
         self._intercepted: Callable[..., grpc.aio.Call] | None = None
-        self._kind = CALLS[self.arity]
+        if self.takes_one_request:
+            self._kind = CALLS[self.arity]
+        else:
+            from grpc_backoff.aio import request_streams  # noqa: PLC0415 - few methods have a stream of them
+
+            self._kind, self._ending = request_streams.CALLS[self.arity], request_streams.ending_requests
         if self._hedged:
             from grpc_backoff.aio.hedging import HEDGED_CALLS  # noqa: PLC0415 - few methods are hedged
 
@@ -139,7 +143,7 @@ class MultiCallable(Sender):
         receivers = core.hear if watched is not None else None, None if core.served else core.answered
         made: Any = self._on_channel(core.channel, *receivers)
         # A bound method, because calling an object by its `__call__` would first collect the keywords in a dictionary.
-        direct = made.__call__ if self.takes_one_request else _ending_requests(made)
+        direct = made.__call__ if self.takes_one_request else self._ending(made)
         if watched is not None:
             direct = _watched(direct, watched, self.channel._calls.now)
         if self.channel._pool.picks and core.served:
@@ -267,60 +271,6 @@ def _watched(
         made = method(request, **keywords)
         made.add_done_callback(partial(connection.call_ended, began))
         make_failable(made)
-        return made
-
-    return call
-
-
-class EndingRequests(AsyncIterator[object]):
-    """A caller's requests, up to the end of their call.
-
-    grpc reads a caller's asynchronous iterator in a separate task. When a call ends before its requests do, that task
-    keeps waiting for the next request, consumes it, and keeps the call alive until then. Every stream that the server
-    ends leaves such a task behind. Here, the iterator is cancelled when the call ends, just as grpc cancels it when the
-    program cancels the call. A synchronous iterator never waits, so it is passed to grpc unchanged.
-    """
-
-    def __init__(self, requests: AsyncIterable[object]) -> None:
-        self._requests = aiter(requests)
-        self._reader: asyncio.Task[object] | None = None
-        self._over = False
-
-    def end_with(self, call: grpc.aio.Call) -> None:
-        """Make the requests end when `call` ends."""
-        call.add_done_callback(self._end)
-
-    def _end(self, _call: grpc.aio.Call) -> None:
-        self._over = True
-        if self._reader is not None and self._reader is not asyncio.current_task():
-            self._reader.cancel()
-
-    def __aiter__(self) -> Self:
-        """Return the iterator itself."""
-        return self
-
-    async def __anext__(self) -> object:
-        """Return the next request; raise StopAsyncIteration after the last one, or if the call has ended."""
-        if self._over:
-            raise StopAsyncIteration
-        self._reader = asyncio.current_task()
-        try:
-            return await anext(self._requests)
-        except asyncio.CancelledError:
-            if self._over:
-                raise StopAsyncIteration from None  # cancelled by this object
-            raise
-        finally:
-            self._reader = None
-
-
-def _ending_requests(method: Callable[..., grpc.aio.Call]) -> Callable[..., grpc.aio.Call]:
-    def call(requests: object, **keywords: object) -> grpc.aio.Call:
-        ending = EndingRequests(requests) if isinstance(requests, AsyncIterable) else None
-        made = method(requests if ending is None else ending, **keywords)
-        wake_writers(made)
-        if ending is not None:
-            ending.end_with(made)
         return made
 
     return call

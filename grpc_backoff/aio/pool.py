@@ -9,14 +9,14 @@ from contextvars import Context
 
 from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.aio.core_connector import CoreConnector
-from grpc_backoff.aio.coroutine_connector import CoroutineConnector, SharedConnector
 from grpc_backoff.aio.listeners import tell
 from grpc_backoff.aio.loop_clock import LoopClock
 from grpc_backoff.aio.loops import is_here, keeps_time, until_done
+from grpc_backoff.base.status import State
 from grpc_backoff.connection.clock import TimerHandle
 from grpc_backoff.connection.connector import Connector
 from grpc_backoff.decide.connections import pool_machine as p
-from grpc_backoff.decide.connections.events import ConnectionEvent, State
+from grpc_backoff.decide.connections.happened import Happened
 from grpc_backoff.engine.core_connector import SlotConnector
 from grpc_backoff.engine.manager import Owner
 from grpc_backoff.engine.news import Ticking
@@ -128,11 +128,13 @@ class ConnectionPool(SteppedPool[CallConnection]):
         connector = self._connector(endpoint)
         if isinstance(connector, CoreConnector):
             return connector
+        from grpc_backoff.aio.coroutine_connector import CoroutineConnector, SharedConnector  # noqa: PLC0415 - only tests have one
+
         known = [slot.connector.shared for slot in self._slots.values() if slot.connector is not None]
         shared = next((shared for shared in known if shared.connector is connector), None)
         return CoroutineConnector(shared or SharedConnector(connector), self.home, self._loop)
 
-    def emit(self, event: ConnectionEvent) -> None:
+    def emit(self, event: Happened) -> None:
         """Log an event and notify the listeners."""
         if listens(event):
             tell((log_event,), event, self._loop)

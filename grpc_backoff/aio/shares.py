@@ -22,15 +22,8 @@ from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.aio.listeners import Listeners
 from grpc_backoff.aio.pool import ConnectionPool
 from grpc_backoff.base.process import after_fork
-from grpc_backoff.decide.connections.events import (
-    ChannelKey,
-    Closed,
-    Connected,
-    ConnectionEvent,
-    ConnectionStatus,
-    Disconnected,
-    State,
-)
+from grpc_backoff.base.status import ConnectionStatus, State
+from grpc_backoff.decide.connections.happened import ChannelKey, Happened
 from grpc_backoff.decide.connections.shared_status import state_shown, status_shown
 from grpc_backoff.engine.manager import CallQueue
 
@@ -42,7 +35,7 @@ class Shares:
         self._asking: dict[Share, None] = {}
         self._using: set[Share] = set()
         self._turns = itertools.count()
-        self.connected: Connected | None = None
+        self.connected: Happened | None = None
         """The event that announced the current connection; None if there is none."""
         self.joined = False
         """Whether a channel has joined, and taken the pool's own key."""
@@ -66,16 +59,15 @@ class Shares:
         for share in tuple(self._asking):
             share.pending.fail()
 
-    def hear(self, event: ConnectionEvent) -> None:
+    def hear(self, event: Happened) -> None:
         """Notify the listeners of every channel, each with the channel's own key in the event."""
-        match event:
-            case Connected(elsewhere=False):
-                self.connected = event
-            case Disconnected():
-                self.connected = None
+        if event.kind == "Connected" and not event.fields.get("elsewhere"):
+            self.connected = event
+        elif event.kind == "Disconnected":
+            self.connected = None
         for share in tuple(self._asking):
             if share.listeners.listeners:
-                own = event if event.channel is share.key else replace(event, channel=share.key)
+                own = event if event.fields["channel"] is share.key else event.changed(channel=share.key)
                 share.listeners.hear(own)
 
     def join(self, share: Share) -> None:
@@ -121,10 +113,10 @@ class Share:
         if shares.connected is not None and not loop.is_closed():
             loop.call_soon(self._join, shares.connected)
 
-    def _join(self, connected: Connected) -> None:
+    def _join(self, connected: Happened) -> None:
         """Notify the channel's listeners of a connection that existed when the channel was created (SH-7)."""
         if connected is self._shares.connected:
-            self.listeners.hear(replace(connected, channel=self.key, joined=True))
+            self.listeners.hear(connected.changed(channel=self.key, joined=True))
 
     @property
     def state(self) -> State:
@@ -214,10 +206,9 @@ class Share:
         if self._shares.is_last(self):
             self._pool.close()
         else:
-            now, attempt = self._pool.now(), self.status().attempt
-            self.listeners.hear_of_call(
-                Closed(target=self._pool.setup.target, channel=self.key, at=now, attempt=attempt, lived=None)
-            )
+            about = {"target": self._pool.setup.target, "channel": self.key, "at": self._pool.now()}
+            closed = Happened("Closed", {**about, "attempt": self.status().attempt, "lived": None})
+            self.listeners.hear_of_call(closed)
             self._pool.wake_watchers(changed=False)
         self._shares.leave(self)
         self.listeners.close()

@@ -25,7 +25,7 @@ from grpc_backoff.config.settings import CONNECTING, POOLED, read_source, resolv
 from grpc_backoff.config.sources import Source, SourceValue, describe
 from grpc_backoff.policy.checks import Unit, duration
 from grpc_backoff.policy.connect import ConnectPolicy
-from grpc_backoff.policy.proportional import NoJitter
+from grpc_backoff.policy.jitter import NoJitter
 from grpc_backoff.policy.setting import CONFIG, ENVIRONMENT_VARIABLE, PREFIX
 
 if TYPE_CHECKING:

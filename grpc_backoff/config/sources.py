@@ -14,10 +14,9 @@ from typing import Any, Generic, TypeVar
 from grpc_backoff.base.base_errors import OptionError, shown
 from grpc_backoff.base.record import NamedTuple, record
 from grpc_backoff.policy.connect import ConnectPolicy
-from grpc_backoff.policy.exponential import Decorrelated
+from grpc_backoff.policy.jitter import NoJitter
 from grpc_backoff.policy.presets import AT_ONCE, PRESETS, PolicyT, build
-from grpc_backoff.policy.proportional import NoJitter
-from grpc_backoff.policy.strategy import PARTS_OF_ANY_STRATEGY, PARTS_OF_STRATEGIES, Steps
+from grpc_backoff.policy.strategy import PARTS_OF_ANY_STRATEGY, PARTS_OF_STRATEGIES, Decorrelated, Steps
 
 ResolvedT_co = TypeVar("ResolvedT_co", covariant=True)
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import grpc
 
 from grpc_backoff.config.channel_settings import ChannelSetup, Listener, check_listener, policy_values, remove_listener
+from grpc_backoff.decide.connections.happened import load_events
 from grpc_backoff.engine.environment import ListenersOfChannel
 from grpc_backoff.engine.key import key_of
 from grpc_backoff.grpcio.forks import check_core
 from grpc_backoff.grpcio.private import register_method
-from grpc_backoff.telemetry.log import load_slot_events
 
 if TYPE_CHECKING:
     from grpc_backoff.config.credentials import CredentialsSource
@@ -74,7 +74,8 @@ class BaseChannel:
             from grpc_backoff.config.credentials import load_files_checks  # noqa: PLC0415 - few channels have a source
 
             load_files_checks()
-            load_slot_events()
+        if setup.listeners:
+            load_events()
 
     @property
     def policy_values(self) -> Mapping[str, Effective]:
@@ -104,7 +105,6 @@ class BaseChannel:
 
     def _refresh(self, why: str) -> None:
         if not self.closing and not self._is_inherited:
-            load_slot_events()
             self._connections.refresh(why)
 
     def reset_connect_backoff(self) -> None:
@@ -127,6 +127,7 @@ class BaseChannel:
             OptionError: `listener` is not callable, or is a coroutine function.
         """
         check_listener("listener", listener)
+        load_events()
         self._listeners.listeners.append(listener)
 
     def remove_listener(self, listener: Listener) -> None:

@@ -20,6 +20,7 @@ import grpc
 from grpc_backoff.base import threads
 from grpc_backoff.base.base_errors import kind_of
 from grpc_backoff.base.process import after_fork
+from grpc_backoff.base.status import Failure, Stage
 from grpc_backoff.base.threads import Running
 from grpc_backoff.config.credentials import (
     Changed,
@@ -30,7 +31,6 @@ from grpc_backoff.config.credentials import (
     UnusableFilesError,
     load_files,
 )
-from grpc_backoff.decide.connections.events import Failure, Stage
 from grpc_backoff.engine.finder import Finder
 
 _LOG = logging.getLogger("grpc_backoff.sharing.credentials")

@@ -15,7 +15,6 @@ from grpc_backoff.base.process import after_fork
 from grpc_backoff.config.channel_settings import ChannelSetup, Listener
 from grpc_backoff.config.remarks import doubts, warn_of
 from grpc_backoff.connection.clock import Clock
-from grpc_backoff.decide.calls.budget import RetryTokens, tokens_of
 from grpc_backoff.decide.calls.call_machine import ChannelClosing
 from grpc_backoff.decide.connections.core_texts import says_calm
 from grpc_backoff.engine.hooks import ChannelHooks
@@ -26,6 +25,7 @@ from grpc_backoff.telemetry.log import logs_repeats
 from grpc_backoff.telemetry.trace import OPENTELEMETRY
 
 if TYPE_CHECKING:
+    from grpc_backoff.decide.calls.budget import RetryTokens
     from grpc_backoff.decide.calls.events import CallEvent
     from grpc_backoff.decide.calls.resets import Calm
     from grpc_backoff.engine.losers import Losers
@@ -85,8 +85,12 @@ class CallEnvironment:
         self.clock = clock
         self.now = clock.now
         self.rng = rng
-        budget, guard = policies.budget, lambda: CallEnvironment._counting  # the child of a fork has another
-        self.tokens: RetryTokens | None = tokens_of(setup.target, budget, guard) if budget else None
+        self.tokens: RetryTokens | None = None
+        if policies.budget:
+            from grpc_backoff.decide.calls.budget import tokens_of  # noqa: PLC0415 - few channels have one
+
+            guard = lambda: CallEnvironment._counting  # noqa: E731 - the child of a fork has another
+            self.tokens = tokens_of(setup.target, policies.budget, guard)
         self.replay_limit = policies.replay_limit
         self.stands_in = policies.stand_in()
         self.wall_clock = time.time

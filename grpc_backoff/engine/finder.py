@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 from grpc_backoff.base import threads
 from grpc_backoff.base.process import after_fork
-from grpc_backoff.decide.connections.events import Failure, Stage
+from grpc_backoff.base.status import Failure, Stage
 
 FoundT = TypeVar("FoundT")
 

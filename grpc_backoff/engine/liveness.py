@@ -18,7 +18,6 @@ from grpc_backoff.decide.connections.pool_machine import Condemned, PoolInput
 from grpc_backoff.engine.gate import LivenessReply
 
 if TYPE_CHECKING:
-    from grpc_backoff.decide.connections.slot_events import SlotEvent
     from grpc_backoff.engine.gate import GatedConnection
 
 
@@ -37,7 +36,7 @@ class Keeper(Protocol):
         """Make calls wait instead of using a connection, or start those that wait."""
         ...
 
-    def report(self, kind: type[SlotEvent], **fields: object) -> None:
+    def report(self, kind: str, **fields: object) -> None:
         """Emit an event of this kind, which is about no attempt."""
         ...
 
@@ -137,20 +136,16 @@ class ConnectionWatch(Stepper[m.LivenessInput]):
                 if self.connection.core_channel.running:  # a thread was faster
                     self._inputs.append(m.CallWaits())
             case m.Ask(why, within):
-                from grpc_backoff.decide.connections.slot_events import LivenessAsked  # noqa: PLC0415 - few connections are suspected
-
                 if self.connection.alive():
-                    keeper.report(LivenessAsked, endpoint=self._endpoint, slot=self._number, why=why, within=within)
+                    keeper.report("LivenessAsked", endpoint=self._endpoint, slot=self._number, why=why, within=within)
                     self._doubted.add(self._endpoint)
                     self.connection.core_channel.ask(within, self._replied)
                 else:  # the core would dial again for the question
                     self._inputs.append(m.Left())
             case m.Lives(took):
-                from grpc_backoff.decide.connections.slot_events import LivenessAnswered  # noqa: PLC0415 - as above
-
                 self._doubted.discard(self._endpoint)
                 why = self.state.why
-                keeper.report(LivenessAnswered, endpoint=self._endpoint, slot=self._number, why=why, took=took)
+                keeper.report("LivenessAnswered", endpoint=self._endpoint, slot=self._number, why=why, took=took)
             case m.Reopen():
                 keeper.hold(self.connection, shut=False)
             case m.Condemn(why):

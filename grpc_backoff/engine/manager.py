@@ -9,16 +9,16 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
 from grpc_backoff.base import stepping
+from grpc_backoff.base.status import ConnectionStatus, Failure, Stage, State
 from grpc_backoff.base.stepping import Stepper
 from grpc_backoff.connection.clock import Clock
 from grpc_backoff.connection.connector import AttemptInFlight, CallbackConnector, LiveConnection, Loss
 from grpc_backoff.decide.connections import connection_machine as m
 from grpc_backoff.decide.connections.dial_machine import IDLED
-from grpc_backoff.decide.connections.events import ConnectionEvent, ConnectionStatus, Failure, Stage, State
+from grpc_backoff.decide.connections.happened import Happened
 from grpc_backoff.engine.core_connector import Informed, Reporting
 from grpc_backoff.engine.home import Home
 from grpc_backoff.engine.registry import SCHEDULES, Membership, Registry, ScheduleGroup
@@ -55,7 +55,7 @@ class CallQueue(Pending, Protocol):
 class Audience(Protocol):
     """What hears of the connections."""
 
-    def hear(self, event: ConnectionEvent) -> None:
+    def hear(self, event: Happened) -> None:
         """Handle an event."""
         ...
 
@@ -116,7 +116,7 @@ class ConnectionManager(Stepper[m.Input], Generic[ConnectionT]):
         self._home = home
         self._attempt: AttemptInFlight | None = None
         self._attempts = 0
-        self._news: list[ConnectionEvent | None] = []
+        self._news: list[Happened | None] = []
         self._news_due = False
         self.connection: ConnectionT | None = None
         self.draining: ConnectionT | None = None
@@ -124,7 +124,7 @@ class ConnectionManager(Stepper[m.Input], Generic[ConnectionT]):
         self._receiver = receiver
         self._clock = clock
         self._rng = rng
-        self._to_tell: list[ConnectionEvent | None] = []
+        self._to_tell: list[Happened | None] = []
         # Last, in this order, because other threads may deliver notifications from then on.
         self.membership = schedules.join(key, self.hear, home, clock.now(), beside)
         self._state = m.MachineState(key=self.membership.group.schedule, member=self.membership.number)
@@ -392,7 +392,7 @@ class ConnectionManager(Stepper[m.Input], Generic[ConnectionT]):
 
     # Notifications from other managers of the key (SH-3).
 
-    def hear(self, news: ConnectionEvent | None) -> None:
+    def hear(self, news: Happened | None) -> None:
         """Handle a change that another manager made to the schedule, and the event that caused it. Thread-safe.
 
         Raises:
@@ -415,8 +415,8 @@ class ConnectionManager(Stepper[m.Input], Generic[ConnectionT]):
             self._take_in(self._news.pop(0))
         self.feed(m.ScheduleChanged(busy=self._is_busy))
 
-    def _take_in(self, event: ConnectionEvent | None) -> None:
+    def _take_in(self, event: Happened | None) -> None:
         """Report an event of another manager of the key."""
-        own = event is not None and event.channel is self._machine.channel  # its listeners know it
+        own = event is not None and event.fields["channel"] is self._machine.channel  # its listeners know it
         if event is not None and not own and self._state.phase is not m.Phase.CLOSED:
-            self._receiver.hear(replace(event, channel=self._machine.channel, elsewhere=True))
+            self._receiver.hear(event.changed(channel=self._machine.channel, elsewhere=True))

@@ -18,7 +18,6 @@ from grpc_backoff.base.record import NamedTuple, record
 from grpc_backoff.decide.calls.call_machine import CallMachine, Metadata
 from grpc_backoff.decide.calls.server_hint import load_hints
 from grpc_backoff.engine.call import CallRules
-from grpc_backoff.telemetry.log import load_slot_events
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
@@ -91,7 +90,6 @@ def load_retries() -> None:
     from grpc_backoff.decide.calls import account, events  # noqa: F401, PLC0415 - few programs have a policy
 
     load_hints()
-    load_slot_events()
 
 
 class Method:

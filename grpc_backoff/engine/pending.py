@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import grpc
 
+from grpc_backoff.base.status import ConnectionStatus, Stage
 from grpc_backoff.config.target import shown_target
 from grpc_backoff.decide.calls.call_machine import CancelRequested, ConnectionReady, Input, NoConnection
-from grpc_backoff.decide.connections.events import ConnectionStatus, Stage
 from grpc_backoff.decide.connections.no_connection import explain
 
 if TYPE_CHECKING:

@@ -17,22 +17,14 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from grpc_backoff.base import stepping
 from grpc_backoff.base.record import NamedTuple, record
+from grpc_backoff.base.status import ConnectionStatus, Failure, Role, SlotStatus, State
 from grpc_backoff.base.stepping import Stepper
 from grpc_backoff.connection.clock import TimerHandle
 from grpc_backoff.decide.connections import connection_machine as m
 from grpc_backoff.decide.connections import pool_machine as p
 from grpc_backoff.decide.connections.connection_machine import Machine
 from grpc_backoff.decide.connections.dial_times import IDLE_SHARE
-from grpc_backoff.decide.connections.events import (
-    ChannelKey,
-    Closed,
-    ConnectionEvent,
-    ConnectionStatus,
-    Failure,
-    Role,
-    SlotStatus,
-    State,
-)
+from grpc_backoff.decide.connections.happened import ChannelKey, Happened
 from grpc_backoff.decide.connections.pick import elsewhere, pick
 from grpc_backoff.engine.core_connector import BaseConnector, Keepalive, SlotConnector
 from grpc_backoff.engine.gate import GatedConnection
@@ -86,7 +78,7 @@ class PoolSlot:
         if self.pool is not None:
             self.pool.failed(self)
 
-    def hear(self, event: ConnectionEvent) -> None:
+    def hear(self, event: Happened) -> None:
         """Pass on an event."""
         if self.pool is not None:
             self.pool.hear(self, event)
@@ -176,7 +168,7 @@ class SteppedPool(Stepper[p.PoolInput], Generic[ConnectionT]):
         """Return a connector for a new slot."""
 
     @abstractmethod
-    def emit(self, event: ConnectionEvent) -> None:
+    def emit(self, event: Happened) -> None:
         """Notify the listeners of an event."""
 
     @abstractmethod
@@ -498,10 +490,11 @@ class SteppedPool(Stepper[p.PoolInput], Generic[ConnectionT]):
         if not shut and self.takes_calls:
             self._release()
 
-    def report(self, kind: Any, **fields: Any) -> None:
+    def report(self, kind: str, **fields: object) -> None:
         """Emit an event of this kind, which is about no attempt."""
         machine = self._machine
-        self.emit(kind(target=machine.target, channel=machine.channel, at=self.now(), attempt=0, **fields))
+        about = {"target": machine.target, "channel": machine.channel, "at": self.now(), "attempt": 0}
+        self.emit(Happened(kind, {**about, **fields}))
 
     def _watch_over(self, number: int) -> ConnectionWatch | None:
         """Return the watch over a slot's connection; None if the slot has no connection."""
@@ -537,12 +530,10 @@ class SteppedPool(Stepper[p.PoolInput], Generic[ConnectionT]):
 
     def resolved(self, outcome: Addresses | Failure) -> None:
         """Report the outcome of a resolution and handle it."""
-        from grpc_backoff.decide.connections.slot_events import NameResolution  # noqa: PLC0415 - the core resolves most names
-
         if self.is_closed:
             return
         found, failure = ((), outcome) if isinstance(outcome, Failure) else (outcome, None)
-        self.report(NameResolution, addresses=found, failure=failure)
+        self.report("NameResolution", addresses=found, failure=failure)
         self.feed(p.NameResolved(found) if failure is None else p.ResolutionFailed())
 
     # From the slots.
@@ -587,12 +578,12 @@ class SteppedPool(Stepper[p.PoolInput], Generic[ConnectionT]):
             busy = len(self.pending) > 0 or recently
         self.feed(p.SlotChanged(number, state, busy=busy))
 
-    def hear(self, pool_slot: PoolSlot, event: ConnectionEvent) -> None:
+    def hear(self, pool_slot: PoolSlot, event: Happened) -> None:
         """Pass on an event of a slot; only the end of the last one is the channel's."""
-        if type(event) is Closed and not self._final:
+        if event.kind == "Closed" and not self._final:
             return
         if pool_slot.number or pool_slot.endpoint:
-            event = replace(event, slot=pool_slot.number, endpoint=pool_slot.endpoint)
+            event = event.changed(slot=pool_slot.number, endpoint=pool_slot.endpoint)
         self.emit(event)
 
     def _live(self) -> list[SlotParts[ConnectionT]]:

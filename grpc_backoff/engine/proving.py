@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from grpc_backoff.decide.connections.events import Failure, Stage
+from grpc_backoff.base.status import Failure, Stage
 from grpc_backoff.engine.core_connector import BaseConnector, Informed, Tell
 from grpc_backoff.engine.pool import PoolSlot
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from grpc_backoff.base.status import Failure
 from grpc_backoff.config.credentials import CredentialsSource, Outcome
 from grpc_backoff.connection.connector import AttemptInFlight
-from grpc_backoff.decide.connections.events import Failure
 from grpc_backoff.engine.core_connector import BaseConnector, Tell, unheard
 from grpc_backoff.engine.credentials import time_to_read, too_slow
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
+from grpc_backoff.base.status import Failure
 from grpc_backoff.connection.clock import TimerHandle
-from grpc_backoff.decide.connections.events import Failure
 from grpc_backoff.engine.core_connector import SlotConnector, Tell
 from grpc_backoff.engine.resolver import HANGS, WITHIN_LIMIT, Addresses
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 
+from grpc_backoff.base.status import Failure, Stage
 from grpc_backoff.config.target import Address
-from grpc_backoff.decide.connections.events import Failure, Stage
 from grpc_backoff.engine.finder import Finder
 
 Addresses = tuple[str, ...]

@@ -6,13 +6,12 @@ from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING
 
 from grpc_backoff.connection.clock import Clock
-from grpc_backoff.decide.connections.events import ChannelKey
+from grpc_backoff.decide.connections.happened import ChannelKey
 from grpc_backoff.decide.connections.pool_machine import PoolMachine
 from grpc_backoff.engine.watches import load_liveness
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.pooling import PoolPolicy
-from grpc_backoff.telemetry.log import load_slot_events
 
 if TYPE_CHECKING:
     from grpc_backoff.config.places import Place
@@ -27,7 +26,6 @@ def _load_health() -> None:
     from grpc_backoff.engine import health as watches  # noqa: F401, PLC0415
 
     health_machine.problem_of(health_machine.request_for(""))
-    load_slot_events()
 
 
 class PoolSetup:
@@ -63,8 +61,6 @@ class PoolSetup:
         self.options = options
         self.key = key
         place: Place | None = None
-        if pool.round_robin or pool.max_connections > 1 or pool.resolve_every:
-            load_slot_events()
         if pool.quiet_after or pool.watch_network:
             load_liveness()
         if pool.watch_network:

@@ -11,13 +11,12 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from grpc_backoff.decide.connections.events import Failure, Stage
+from grpc_backoff.base.status import Failure, Stage
 from grpc_backoff.decide.connections.pool_machine import HealthChanged
 from grpc_backoff.engine.core_connector import Reporting
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.pooling import PoolPolicy
-from grpc_backoff.telemetry.log import load_slot_events
 
 if TYPE_CHECKING:
     from grpc_backoff.engine.gate import GatedConnection
@@ -32,10 +31,8 @@ _PROXY = (
 
 
 def load_liveness() -> None:
-    """Import what the watches over connections need, and the events that they emit, before there are any (CH-12)."""
+    """Import what the watches over connections need, before there are any (CH-12)."""
     from grpc_backoff.engine import liveness  # noqa: F401, PLC0415 - few channels watch their connections
-
-    load_slot_events()
 
 
 class LivenessWatches:

@@ -11,9 +11,8 @@ from decimal import Decimal
 from typing import Any
 
 from grpc_backoff.base.base_errors import shown
-from grpc_backoff.policy.exponential import Decorrelated
 from grpc_backoff.policy.retry import RetryPolicy
-from grpc_backoff.policy.strategy import STRATEGIES, Fixed
+from grpc_backoff.policy.strategy import STRATEGIES, Decorrelated, Fixed
 
 Parameters = dict[str, "float | int | bool | str | list[float] | None"]
 

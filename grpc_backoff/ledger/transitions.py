@@ -16,7 +16,7 @@ from grpc_backoff.base.record import record
 from grpc_backoff.decide.calls.decision import FailedAttempt, Progress, Retry, decide, is_conflict
 from grpc_backoff.ledger.records import CLAIMABLE, AttemptReport, Operation, OperationAttempt, OperationState, Recorded
 from grpc_backoff.policy.backoff import BackoffPolicy
-from grpc_backoff.policy.proportional import NoJitter
+from grpc_backoff.policy.jitter import NoJitter
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import Fixed
 

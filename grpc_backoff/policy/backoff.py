@@ -10,13 +10,18 @@ from collections.abc import Iterator
 from dataclasses import field
 from itertools import count
 from operator import index
-from typing import Protocol, SupportsIndex
+from typing import TYPE_CHECKING, Protocol, SupportsIndex
 
 from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.base.record import dataclass
 from grpc_backoff.policy import checks
-from grpc_backoff.policy.exponential import Decorrelated, Strategy
-from grpc_backoff.policy.proportional import Jitter, NoJitter, Window
+from grpc_backoff.policy.exponential import Exponential, Strategy
+from grpc_backoff.policy.proportional import Jitter, Window
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
+    from grpc_backoff.policy.strategy import Decorrelated
 
 _KEPT = 256
 _LARGEST = 1e300  # seconds; even with jitter, a float can hold the result
@@ -54,8 +59,12 @@ class BackoffPolicy:
         if not callable(getattr(self.jitter, "window", None)):
             raise OptionError("BackoffPolicy.jitter", self.jitter, "a jitter such as Proportional(0.2)")
         checks.hold(self, {"cap": checks.duration})
-        if isinstance(self.strategy, Decorrelated) and not isinstance(self.jitter, NoJitter):
-            raise OptionError("BackoffPolicy.jitter", self.jitter, "NoJitter(), since Decorrelated has its own jitter")
+        if is_decorrelated(self.strategy):
+            from grpc_backoff.policy.jitter import NoJitter  # noqa: PLC0415 - few policies are decorrelated
+
+            expected = "NoJitter(), since Decorrelated has its own jitter"
+            if not isinstance(self.jitter, NoJitter):
+                raise OptionError("BackoffPolicy.jitter", self.jitter, expected)
 
     def nominal(self, n: int) -> float:
         """Return the wait after the n-th failure without jitter, in seconds; `n` counts from 1.
@@ -95,7 +104,7 @@ class BackoffPolicy:
 
     def expected(self, n: int) -> float:
         """Return the mean of the n-th wait, jitter included, in seconds."""
-        if isinstance(self.strategy, Decorrelated):
+        if is_decorrelated(self.strategy):
             check_number(n)
             return self.strategy.mean(n, min(self.cap, _LARGEST))
         return self.window(n).mean
@@ -106,19 +115,28 @@ class BackoffPolicy:
         if window is None:
             check_number(n)
             window = self._window(n, previous)
-            if len(self._windows) < _KEPT and not isinstance(self.strategy, Decorrelated):
+            if len(self._windows) < _KEPT and not is_decorrelated(self.strategy):
                 self._windows[n] = window
         return window
 
     def _window(self, n: int, previous: float | None) -> Window:
         strategy, cap = self.strategy, min(self.cap, _LARGEST)
-        if isinstance(strategy, Decorrelated):
+        if is_decorrelated(strategy):
             low = min(strategy.base, cap)
             if previous is None:
                 previous = min(strategy.largest_before(n), cap)
             # A file that changes may give a policy a larger base in the middle of a series.
             return Window(low, strategy.reach * max(previous, low) - low, cap)
         return self.jitter.window(min(strategy.value(n), _LARGEST), cap)
+
+
+def is_decorrelated(strategy: Strategy) -> TypeIs[Decorrelated]:
+    """Return whether this is the strategy that every policy treats apart, because it draws each wait from the last."""
+    if type(strategy) is Exponential:
+        return False
+    from grpc_backoff.policy.strategy import Decorrelated  # noqa: PLC0415 - a policy with another has loaded it
+
+    return isinstance(strategy, Decorrelated)
 
 
 def check_number(n: object) -> None:

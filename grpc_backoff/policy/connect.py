@@ -7,9 +7,9 @@ import enum
 from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.base.record import dataclass
 from grpc_backoff.policy import checks
-from grpc_backoff.policy.backoff import BackoffPolicy, Random, check_number
+from grpc_backoff.policy.backoff import BackoffPolicy, Random, check_number, is_decorrelated
 from grpc_backoff.policy.checks import Unit
-from grpc_backoff.policy.exponential import Decorrelated, Exponential
+from grpc_backoff.policy.exponential import Exponential
 from grpc_backoff.policy.proportional import Jitter, Proportional, Window
 from grpc_backoff.policy.setting import Setting, checks_of, defaults_of, own
 
@@ -85,7 +85,7 @@ class ConnectPolicy:
     def initial_backoff(self) -> float:
         """INITIAL_BACKOFF: the first gap between the starts of two attempts, before jitter, in seconds."""
         strategy = self.backoff.strategy
-        return min(strategy.base, self.backoff.cap) if isinstance(strategy, Decorrelated) else self.backoff.nominal(1)
+        return min(strategy.base, self.backoff.cap) if is_decorrelated(strategy) else self.backoff.nominal(1)
 
     def gap(self, attempt: int, rng: Random, previous: float | None = None) -> float:
         """Return the gap from the start of this attempt to the earliest start of the next one, in seconds.
@@ -109,7 +109,7 @@ class ConnectPolicy:
 
     def expected(self, attempt: int) -> float:
         """Return the mean of the gap after an attempt, jitter included, in seconds."""
-        if attempt == 1 or not isinstance(self.backoff.strategy, Decorrelated):
+        if attempt == 1 or not is_decorrelated(self.backoff.strategy):
             return self.window(attempt).mean
         return self.nominal(attempt)
 
@@ -123,7 +123,7 @@ class ConnectPolicy:
     @property
     def _drawn_later(self) -> int:
         """How many gaps are not drawn: 1 if decorrelated backoff starts after a fixed first gap, else 0."""
-        return int(isinstance(self.backoff.strategy, Decorrelated) and not self.jitter_first)
+        return int(is_decorrelated(self.backoff.strategy) and not self.jitter_first)
 
     def limit(self, gap: float) -> float:
         """Return the time limit, in seconds, of an attempt that is followed by this gap (CB-3)."""

@@ -17,7 +17,19 @@ from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.base.record import dataclass
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.checks import Unit
-from grpc_backoff.policy.proportional import THEN_CAP, Jitter, NoJitter, Proportional, Window, Written
+from grpc_backoff.policy.proportional import THEN_CAP, Jitter, Proportional, Window, Written
+
+
+@dataclass(frozen=True, slots=True)
+class NoJitter(Written):
+    """No jitter: the wait is the capped value itself."""
+
+    name: ClassVar[str] = "none"
+    form: ClassVar[str] = "none"
+
+    def window(self, value: float, cap: float) -> Window:
+        """Return a window of no width at the capped value; `value` and `cap` are in seconds."""
+        return Window(min(value, cap), 0.0, cap)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +67,10 @@ class Additive(Written):
         return Window(value, value * self.fraction, cap) if value < cap else Window(cap, 0.0, cap)
 
 
+@dataclass(frozen=True, slots=True)
 class Full(Written):
     """A random wait from 0 to the capped value."""
 
-    __slots__ = ()
     name: ClassVar[str] = "full"
     form: ClassVar[str] = "full"
 
@@ -67,10 +79,10 @@ class Full(Written):
         return Window(0.0, min(value, cap), cap)
 
 
+@dataclass(frozen=True, slots=True)
 class Equal(Written):
     """Half of the capped value, plus a random part of the other half."""
 
-    __slots__ = ()
     name: ClassVar[str] = "equal"
     form: ClassVar[str] = "equal"
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.connect import CONNECT, DIALLING, GRPC, GRPC_GROWTH, ConnectPolicy
-from grpc_backoff.policy.jitter import Additive, Equal, Scaled
+from grpc_backoff.policy.jitter import Additive, Equal, NoJitter, Scaled
 from grpc_backoff.policy.pooling import PLAIN
-from grpc_backoff.policy.proportional import NoJitter, Proportional
+from grpc_backoff.policy.proportional import Proportional
 from grpc_backoff.policy.retry import RETRYING, RetryPolicy
 from grpc_backoff.policy.setting import defaults_of
 from grpc_backoff.policy.strategy import PARTS_OF_STRATEGIES, STRATEGIES

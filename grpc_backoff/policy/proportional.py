@@ -44,32 +44,20 @@ class Jitter(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
 class Written:
     """Formats a jitter in the syntax that `parse_jitter` accepts, such as `scaled(0.5, 1.5)`."""
 
+    __slots__ = ()
     name: ClassVar[str]
 
     def __str__(self) -> str:
         """Return the name, with the arguments if there are any."""
-        values = [getattr(self, part.name) for part in fields(self)]
+        values = [getattr(self, part.name) for part in fields(self)]  # type: ignore[arg-type] # each jitter is a dataclass
         words = [THEN_CAP if value is True else str(value).removesuffix(".0") for value in values if value is not False]
         return f"{self.name}({', '.join(words)})" if words else self.name
 
 
 THEN_CAP = "then_cap"
-
-
-class NoJitter(Written):
-    """No jitter: the wait is the capped value itself."""
-
-    __slots__ = ()
-    name: ClassVar[str] = "none"
-    form: ClassVar[str] = "none"
-
-    def window(self, value: float, cap: float) -> Window:
-        """Return a window of no width at the capped value; `value` and `cap` are in seconds."""
-        return Window(min(value, cap), 0.0, cap)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,10 @@ from weakref import WeakSet
 import grpc
 
 from grpc_backoff.base.chance import CHANCE
+from grpc_backoff.base.status import ConnectionStatus
 from grpc_backoff.base.threads import Running
 from grpc_backoff.config.channel_settings import ChannelSettings, Options, read_channel
 from grpc_backoff.config.proxies import is_proxied
-from grpc_backoff.decide.connections.events import ConnectionStatus
 from grpc_backoff.engine.setup import PoolSetup
 from grpc_backoff.grpcio.forks import CoreUse, at_fork, refuse_inherited
 from grpc_backoff.grpcio.sync_private import GrpcioChannel, forget_channels, is_single_threaded

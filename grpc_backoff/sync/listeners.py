@@ -11,21 +11,20 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 from contextvars import Context
-from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 import grpc
 
 from grpc_backoff.base import threads
+from grpc_backoff.base.status import State
 from grpc_backoff.base.threads import Running
 from grpc_backoff.config.channel_settings import Listener
-from grpc_backoff.decide.connections.events import State
+from grpc_backoff.decide.connections.happened import Happened
 from grpc_backoff.telemetry.log import listens, log_event
 
 if TYPE_CHECKING:
     from grpc_backoff.decide.calls.events import CallEvent
-    from grpc_backoff.decide.connections.events import ConnectionEvent
 
 _LOG = logging.getLogger(__name__)
 
@@ -91,7 +90,7 @@ class Listeners:
 
     # Notifications.
 
-    def hear(self, event: ConnectionEvent | CallEvent) -> None:
+    def hear(self, event: Happened | CallEvent) -> None:
         """Deliver an event to the listeners and the log."""
         if not self._closed and (self.listeners or listens(event)):
             self._tell(lambda: self._tell_event(event))
@@ -129,9 +128,12 @@ class Listeners:
             if self._news.empty() or not self._telling.acquire(blocking=False):
                 return
 
-    def _tell_event(self, event: ConnectionEvent | CallEvent) -> None:
-        for listener in (log_event, *self.listeners):
-            _guarded(partial(listener, event), self._target)
+    def _tell_event(self, event: Happened | CallEvent) -> None:
+        _guarded(lambda: log_event(event), self._target)
+        if self.listeners:
+            told = event.event() if isinstance(event, Happened) else event
+            for listener in tuple(self.listeners):
+                _guarded(lambda listener=listener: listener(told), self._target)  # type: ignore[misc]
 
     def _tell_all(self, state: State) -> None:
         for subscription in tuple(self._subscriptions):

@@ -33,7 +33,6 @@ from grpc_backoff.sync.calls import Calls
 from grpc_backoff.sync.core_connector import CoreConnection
 from grpc_backoff.sync.pool import ConnectionPool
 from grpc_backoff.sync.rendezvous import FutureRendezvous, StreamRendezvous
-from grpc_backoff.sync.replay import Replay
 
 if TYPE_CHECKING:
     from grpc_backoff.grpcio.shapes import GivenMetadata
@@ -77,6 +76,10 @@ class MultiCallable(Method):
             from grpc_backoff.sync.hedging import make_hedged  # noqa: PLC0415 - few methods are hedged
 
             self._make_hedged = make_hedged
+        if not self.takes_one_request:
+            from grpc_backoff.sync.replay import Replay  # noqa: PLC0415 - few methods have a stream of requests
+
+            self._make_replay = Replay
         self._plain = self._policy is None and not self._config.wait_for_ready
         self._binding = threading.RLock()
         # Keep both in one tuple, because a reader in another thread must never see a connection with another one's
@@ -169,7 +172,7 @@ class MultiCallable(Method):
         sender, request = frozen
         replay = None
         if not self.takes_one_request and not machine.handed_over:
-            replay = Replay(request, self.serializer, channel.calls.replay_limit)
+            replay = self._make_replay(request, self.serializer, channel.calls.replay_limit)
             sender, request = self.of_bytes(), None
         of_attempts = "future" if blocking and hedged else style
         attempts = Attempts(sender.enter, self.arity, of_attempts, request, arguments, replay, single=single)

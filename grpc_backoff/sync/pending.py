@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import grpc
 
+from grpc_backoff.base.status import State
 from grpc_backoff.config.target import shown_target
 from grpc_backoff.decide.calls.call_machine import Missed, NotConnected
-from grpc_backoff.decide.connections.events import State
 from grpc_backoff.engine import pending
 from grpc_backoff.engine.pending import READY, AnyCall
 from grpc_backoff.sync.call_errors import NoConnectionError

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 from functools import partial
 
+from grpc_backoff.base.status import State
 from grpc_backoff.base.threads import Running
 from grpc_backoff.connection.clock import TimerHandle
 from grpc_backoff.decide.connections import pool_machine as p
-from grpc_backoff.decide.connections.events import ConnectionEvent, State
+from grpc_backoff.decide.connections.happened import Happened
 from grpc_backoff.engine.manager import CallQueue
 from grpc_backoff.engine.news import Ticking
 from grpc_backoff.engine.pool import SlotParts, SteppedPool
@@ -83,7 +84,7 @@ class ConnectionPool(SteppedPool[CoreConnection]):
         connector.times_calls = self._machine.policy.quiet_after > 0
         return connector
 
-    def emit(self, event: ConnectionEvent) -> None:
+    def emit(self, event: Happened) -> None:
         """Notify the listeners of an event."""
         self._listeners.hear(event)
 

@@ -10,14 +10,13 @@ does not apply is None.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final
 
-from grpc_backoff.decide.connections import events
-from grpc_backoff.decide.connections.events import ConnectionEvent
+from grpc_backoff.decide.connections.happened import Happened
 
 if TYPE_CHECKING:
     from grpc_backoff.decide.calls.events import CallEvent, CallExhausted, CallRetried
-    from grpc_backoff.decide.connections.slot_events import SlotEvent
 
 _LOG = logging.getLogger("grpc_backoff")
 
@@ -25,14 +24,9 @@ FIELDS: Final = ("target", "method", "attempt", "delay", "code", "trace_id", "op
 """The attributes of every record. `delay` is the time to the next attempt in seconds; `operation_id` is a call's id."""
 
 
-def load_slot_events() -> None:
-    """Import the events of slots before there are any (CH-12): few channels have some."""
-    from grpc_backoff.decide.connections import slot_events  # noqa: F401, PLC0415
-
-
-def listens(event: ConnectionEvent | CallEvent) -> bool:
+def listens(event: Happened | CallEvent) -> bool:
     """Return whether this event may be logged, for callers that need not start a thread if it is not."""
-    if isinstance(event, ConnectionEvent):
+    if isinstance(event, Happened):
         return _LOG.isEnabledFor(logging.INFO)
     # The channels of most programs have only events of their connections, so all others are imported when one comes.
     from grpc_backoff.decide.calls.events import CallExhausted  # noqa: PLC0415
@@ -45,68 +39,69 @@ def logs_repeats() -> bool:
     return _LOG.isEnabledFor(logging.INFO)
 
 
-def log_event(event: ConnectionEvent | CallEvent) -> None:
+def log_event(event: Happened | CallEvent) -> None:
     """Log one event of a call or a connection; another channel's connection is logged by that channel (SH-7)."""
-    if not isinstance(event, ConnectionEvent):
+    if not isinstance(event, Happened):
         _log_call(event)
-    elif not event.elsewhere:
-        _log_connection(event)
+    elif not event.fields.get("elsewhere"):
+        _log_connection(event.kind, SimpleNamespace(**{"endpoint": "", "slot": 0} | event.fields))
 
 
-def _log_connection(event: ConnectionEvent) -> None:
-    match event:
-        case events.AttemptStarted():
+def _log_connection(kind: str, event: SimpleNamespace) -> None:
+    match kind:
+        case "AttemptStarted":
             _log(logging.DEBUG, event, "attempt %d, for at most %.3g s", event.attempt, event.limit)
-        case events.AttemptFailed():
+        case "AttemptFailed":
             line = "attempt %d failed after %.3g s, %s; next in %.3g s"
             args = event.attempt, event.took, event.failure, event.retry_in
             _log(logging.INFO, event, line, *args, delay=event.retry_in)
-        case events.Connected():
+        case "Connected":
             first = event.attempt == 1 and event.connections == 1
             level = logging.DEBUG if first else logging.INFO
             _log(level, event, "connected on attempt %d in %.3g s", event.attempt, event.took)
-        case events.Disconnected(retry_in=None):
+        case "Disconnected" if event.retry_in is None:
             _log(logging.INFO, event, "%s; it had lasted %.3g s", event.failure.reason, event.lived)
-        case events.Disconnected():
+        case "Disconnected":
             line = "%s; it had lasted %.3g s; next in %.3g s"
             _log(logging.INFO, event, line, event.failure.reason, event.lived, event.retry_in, delay=event.retry_in)
-        case events.CoreRedial():
+        case "CoreRedial":
             _log(
                 logging.DEBUG,
                 event,
                 "grpc's core redialled by itself for a call that was assigned to the connection just as it ended",
             )
-        case events.BackoffReset(retry_in=None):
+        case "BackoffReset" if event.retry_in is None:
             _log(logging.DEBUG, event, "backoff reset")
-        case events.BackoffReset():
+        case "BackoffReset":
             _log(logging.DEBUG, event, "backoff reset; next in %.3g s", event.retry_in, delay=event.retry_in)
-        case events.Closed():
+        case "Closed":
             _log(logging.DEBUG, event, "closed")
         case _:
-            _log_pool(event)
+            _log_pool(kind, event)
 
 
-def _log_pool(event: ConnectionEvent) -> None:
-    from grpc_backoff.decide.connections import slot_events as pool  # noqa: PLC0415 - see `listens`
-
-    match event:
-        case pool.NameResolution(failure=None):
+def _log_pool(kind: str, event: SimpleNamespace) -> None:
+    match kind:
+        case "NameResolution" if event.failure is None:
             _log(logging.DEBUG, event, "addresses of the name: %d", len(event.addresses))
-        case pool.NameResolution():
+        case "NameResolution":
             _log(logging.INFO, event, "the known addresses stay in use: %s", event.failure)
-        case pool.LivenessAsked():
+        case "LivenessAsked":
             _log_slot(logging.DEBUG, event, "asked whether its peer is alive")
-        case pool.LivenessAnswered():
+        case "LivenessAnswered":
             _log_slot(logging.DEBUG, event, f"its peer answered after {event.took:.3g} s; it was asked")
-        case pool.SlotRetiring() | pool.SlotCondemned() | pool.SlotUnhealthy():
-            _log_slot(logging.INFO, event)
-        case pool.SlotEvent():
-            _log_slot(logging.DEBUG, event)
+        case "SlotRetiring" | "SlotCondemned" | "SlotUnhealthy":
+            _log_slot(logging.INFO, event, _said(kind))
+        case _:
+            _log_slot(logging.DEBUG, event, _said(kind))
 
 
-def _log_slot(level: int, event: SlotEvent, what: str = "") -> None:
+def _said(kind: str) -> str:
+    return kind.removeprefix("Slot").lower()
+
+
+def _log_slot(level: int, event: SimpleNamespace, what: str) -> None:
     endpoint = f" ({event.endpoint})" if event.endpoint else ""
-    what = what or type(event).__name__.removeprefix("Slot").lower()
     _log(level, event, "slot %d%s: %s, because %s", event.slot, endpoint, what, event.why)
 
 
@@ -150,7 +145,7 @@ def _trace(event: CallRetried | CallExhausted) -> str:
     return f"; trace {event.trace_id}" if event.trace_id else ""
 
 
-def _log(level: int, event: ConnectionEvent | CallEvent, line: str, *args: object, delay: float | None = None) -> None:
+def _log(level: int, event: Any, line: str, *args: object, delay: float | None = None) -> None:
     if _LOG.isEnabledFor(level):
         fields = {name: getattr(event, name, None) for name in FIELDS}
         fields |= {"delay": delay, "operation_id": getattr(event, "call_id", None)}

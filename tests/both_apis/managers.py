@@ -33,7 +33,7 @@ class Slot:
         self.log.append("fail")
 
     def hear(self, event):
-        self.events.append(event)
+        self.events.append(event.event())
 
     def changed(self, state):
         self.states.append(state)

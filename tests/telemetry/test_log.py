@@ -23,6 +23,7 @@ from grpc_backoff.decide.calls.events import (
 from grpc_backoff.decide.connections import events
 from grpc_backoff.decide.connections import slot_events as slots
 from grpc_backoff.decide.connections.events import Failure, Stage
+from grpc_backoff.decide.connections.happened import Happened
 from grpc_backoff.telemetry.log import FIELDS, log_event
 
 PAGE = (Path(__file__).parents[2] / "docs" / "telemetry.md").read_text("utf-8")
@@ -148,6 +149,13 @@ KINDS = (
 )
 
 
+def log(event):
+    """Log an event; one of a connection as what the machine says has happened."""
+    if isinstance(event, events.ConnectionEvent):
+        event = Happened(type(event).__name__, {part.name: getattr(event, part.name) for part in fields(event)})
+    log_event(event)
+
+
 @pytest.fixture(autouse=True)
 def _every_level(caplog):
     caplog.set_level(1, "grpc_backoff")
@@ -160,7 +168,7 @@ def test_line(caplog, event, level, line):
     All other lines are at DEBUG. Every record has the same attributes, so a format string can use them; unused ones are
     None.
     """
-    log_event(event)
+    log(event)
 
     assert caplog.record_tuples == [("grpc_backoff", level, f"{event.target}: {line}")]
     (record,) = caplog.records
@@ -202,7 +210,7 @@ def test_percent_signs(caplog):
     """CH-11: percent signs and braces in names and reasons are logged unchanged."""
     failure = Failure(Stage.RESOLVE, "100% %s {0}")
     named = COMMON | {"method": "/%d/%s", "target": "%s:1"}
-    log_event(events.AttemptFailed(**COMMON, attempt=1, failure=failure, took=0.0, retry_in=0.0))
+    log(events.AttemptFailed(**COMMON, attempt=1, failure=failure, took=0.0, retry_in=0.0))
     log_event(CallExhausted(**named, attempt=1, code="%x", reason=Reason.BUDGET, took=0.0, trace_id="%f"))
 
     assert "resolve: 100% %s {0};" in caplog.text
@@ -228,7 +236,7 @@ def test_the_page(caplog):
     )
     retried = CallRetried(**CALL, attempt=1, code="UNAVAILABLE", delay=0.5, source=WaitSource.SCHEDULE)
     for event in (failed, retried, replace(exhausted, trace_id=None)):
-        log_event(replace(event, target="shop:443"))
+        log(replace(event, target="shop:443"))
 
     assert re.search(r"\n\n```\n(.*?)```", logs, re.DOTALL)[1].splitlines() == caplog.messages
     assert {name for name in FIELDS if f"`{name}`" not in logs} == set()

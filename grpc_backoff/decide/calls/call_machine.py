@@ -28,12 +28,12 @@ from grpc_backoff.base.base_errors import IllegalTransition
 from grpc_backoff.base.record import NamedTuple, record
 from grpc_backoff.base.status import Reason
 from grpc_backoff.base.stepping import AbandonAttempt, ArmTimer, CancelTimer, Emit
-from grpc_backoff.decide.calls.budget import RetryTokens
 from grpc_backoff.decide.calls.decision import FailedAttempt, GiveUp, Progress, Retry, costs_token, decide, is_conflict
 from grpc_backoff.decide.calls.server_hint import ServerHint
 from grpc_backoff.policy.backoff import Random
 
 if TYPE_CHECKING:
+    from grpc_backoff.decide.calls.budget import RetryTokens
     from grpc_backoff.decide.calls.resets import Calm
     from grpc_backoff.policy.retry import RetryPolicy
 

@@ -25,13 +25,14 @@ import enum
 import itertools
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from grpc_backoff.base.base_errors import IllegalTransition
 from grpc_backoff.base.record import NamedTuple, record
+from grpc_backoff.base.status import Failure, Stage, State
 from grpc_backoff.base.stepping import AbandonAttempt, ArmTimer, CancelTimer, Emit
-from grpc_backoff.decide.connections import events
-from grpc_backoff.decide.connections.events import NO_SETTINGS, ChannelKey, Failure, Stage, State
+from grpc_backoff.decide.connections.core_texts import NO_SETTINGS
+from grpc_backoff.decide.connections.happened import ChannelKey, Happened
 from grpc_backoff.decide.connections.shared_schedule import BEAT, STALLED_AFTER, Health, Schedule
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
@@ -302,20 +303,13 @@ class FailCalls(NamedTuple):
 class TellOthers(NamedTuple):
     """Notify the key's other managers that the schedule has changed, and their listeners of `event`, if given."""
 
-    event: events.ConnectionEvent | None = None
+    event: Happened | None = None
 
 
-Effect = (
-    StartAttempt
-    | AbandonAttempt
-    | ArmTimer
-    | CancelTimer
-    | ReleaseCalls
-    | FailCalls
-    | Emit[events.ConnectionEvent]
-    | TellOthers
-)
+Effect = StartAttempt | AbandonAttempt | ArmTimer | CancelTimer | ReleaseCalls | FailCalls | Emit[Happened] | TellOthers
 Step = tuple[MachineState, list[Effect]]
+_Kind = Literal["AttemptStarted", "AttemptFailed", "Connected", "Disconnected", "CoreRedial", "BackoffReset", "Closed"]
+"""The name of an event's class in `events.py`."""
 
 
 class Machine:
@@ -340,6 +334,11 @@ class Machine:
         if handler is None:
             raise IllegalTransition(f"{type(input_).__name__} in phase {state.phase.name}")
         return handler(self, state, input_, now, rng)
+
+    def _happened(self, kind: _Kind, state: MachineState, now: float, **fields: object) -> Happened:
+        """Return what has happened, with the fields that all events have; these may be given, too."""
+        about = {"attempt": state.attempt, "attempt_id": state.attempt_id}
+        return Happened(kind, {"target": self.target, "channel": self.channel, "at": now, **about, **fields})
 
     # Starting and waiting.
 
@@ -395,14 +394,7 @@ class Machine:
             paid=state.last_life is None,
             key=key.begun(state.member, number, now, planned, lease),
         )
-        event = events.AttemptStarted(
-            target=self.target,
-            channel=self.channel,
-            at=now,
-            attempt=number,
-            attempt_id=state.attempt_id,
-            limit=limit - now,
-        )
+        event = self._happened("AttemptStarted", state, now, limit=limit - now)
         # SH-3: once the next start is due, the others wait only for this attempt, and need signs of life from its
         # manager.
         wake = min(limit, planned) if key.shared and key.failing else limit
@@ -434,15 +426,8 @@ class Machine:
             connections=state.connections + 1,
             key=before.succeeded(state.member, state.started, now, self.policy.initial_backoff),
         )
-        connected = events.Connected(
-            target=self.target,
-            channel=self.channel,
-            at=now,
-            attempt=state.attempt,
-            attempt_id=state.attempt_id,
-            took=now - state.started,
-            connections=state.connections,
-        )
+        took, connections = now - state.started, state.connections
+        connected = self._happened("Connected", state, now, took=took, connections=connections)
         notices = [] if before.health is Health.WELL else _tell_others(state, connected)  # SH-4
         return state, [CancelTimer(), Emit(connected), ReleaseCalls(), *notices]
 
@@ -486,17 +471,9 @@ class Machine:
         )
         return state._replace(failure=failure, key=key)
 
-    def _failure_event(self, state: MachineState, failure: Failure, now: float) -> events.AttemptFailed:
-        return events.AttemptFailed(
-            target=self.target,
-            channel=self.channel,
-            at=now,
-            attempt=state.attempt,
-            attempt_id=state.attempt_id,
-            failure=failure,
-            took=now - state.started,
-            retry_in=max(0.0, state.key.next_start - now),
-        )
+    def _failure_event(self, state: MachineState, failure: Failure, now: float) -> Happened:
+        retry_in = max(0.0, state.key.next_start - now)
+        return self._happened("AttemptFailed", state, now, failure=failure, took=now - state.started, retry_in=retry_in)
 
     def _back_off(self, state: MachineState, now: float, rng: Random) -> Step:
         if self._is_idle(state, now):
@@ -550,10 +527,10 @@ class Machine:
             key = state.key.lost(state.member, self._guarded(state), now, **ending)
             state = self._attended(state._replace(key=key), now, busy=input_.busy)
             state, effects = self._let_go(state, now, rng, input_)
-        lost = events.Disconnected(
-            target=self.target,
-            channel=self.channel,
-            at=now,
+        lost = self._happened(
+            "Disconnected",
+            state,
+            now,
             attempt=attempt,
             attempt_id=attempt_id,
             failure=failure,
@@ -603,15 +580,9 @@ class Machine:
         state, effects = self._sleep(state, state.phase, now)
         return state, [redial, *effects]
 
-    def redial(self, state: MachineState, now: float) -> events.CoreRedial:
+    def redial(self, state: MachineState, now: float) -> Happened:
         """Return the event of a redial by the core."""
-        return events.CoreRedial(
-            target=self.target,
-            channel=self.channel,
-            at=now,
-            attempt=max(1, state.attempt),
-            attempt_id=state.attempt_id,
-        )
+        return self._happened("CoreRedial", state, now, attempt=max(1, state.attempt))
 
     def _retry_in(self, state: MachineState, now: float) -> float | None:
         if state.in_flight:
@@ -648,14 +619,8 @@ class Machine:
             state = state._replace(attempt=0, key=key.reset_asleep(self.policy.initial_backoff))
         if state.phase is Phase.READY:  # also clears the backoff from which stable_after would continue
             state = state._replace(planned=self._guarded(state._replace(attempt=before)), attempt=1)
-        event = events.BackoffReset(
-            target=self.target,
-            channel=self.channel,
-            at=now,
-            attempt=state.attempt,
-            attempt_id=state.attempt_id,
-            retry_in=None if state.in_flight else self._retry_in(state, now),
-        )
+        retry_in = None if state.in_flight else self._retry_in(state, now)
+        event = self._happened("BackoffReset", state, now, retry_in=retry_in)
         effects: list[Effect] = [Emit(event), *_tell_others(state, event)]
         if state.next_start is not None:
             state, more = self._go_on(state, now, rng)
@@ -689,14 +654,7 @@ class Machine:
         elif state.phase is Phase.READY and state.last_life is None and not key.failing:
             state = state._replace(key=key._replace(familiar=now + self.policy.initial_backoff))
         lived = None if state.ready_since is None else now - state.ready_since
-        closed = events.Closed(
-            target=self.target,
-            channel=self.channel,
-            at=now,
-            attempt=state.attempt,
-            attempt_id=state.attempt_id,
-            lived=lived,
-        )
+        closed = self._happened("Closed", state, now, lived=lived)
         notices = _tell_others(state) if state.in_flight and state.key is not key else []
         return state._replace(phase=Phase.CLOSED, ready_since=None), [*effects, Emit(closed), *notices]
 
@@ -724,7 +682,7 @@ def _asked(state: MachineState, now: float) -> MachineState:
     return state._replace(asked=now, key=state.key._replace(asked=max(now, state.key.asked)))
 
 
-def _tell_others(state: MachineState, event: events.ConnectionEvent | None = None) -> list[Effect]:
+def _tell_others(state: MachineState, event: Happened | None = None) -> list[Effect]:
     return [TellOthers(event)] if state.key.shared else []
 
 

@@ -17,10 +17,12 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from grpc_backoff.base.record import NamedTuple, record
-from grpc_backoff.decide.connections.events import NO_SETTINGS, Failure, Stage
+from grpc_backoff.base.status import Failure, Stage
 
 # Failed dials.
 
+NO_SETTINGS = "no SETTINGS frame within the attempt's time limit"
+"""The reason given for an attempt that reached its limit, whether this library or the core noticed first (CH-4)."""
 EXPLAIN_SERVICE = "grpc_backoff.WhyIsThereNoConnection"
 EXPLAIN_METHOD = f"/{EXPLAIN_SERVICE}/Ask"
 """The method of the call that asks a channel why its dial failed: the only place where the core says it. The call fails

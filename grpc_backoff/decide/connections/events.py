@@ -15,19 +15,7 @@ from grpc_backoff.base.status import Role as Role
 from grpc_backoff.base.status import SlotStatus as SlotStatus
 from grpc_backoff.base.status import Stage as Stage
 from grpc_backoff.base.status import State as State
-
-NO_SETTINGS = "no SETTINGS frame within the attempt's time limit"
-"""The reason given for an attempt that reached its limit, whether this library or the core noticed first (CH-4)."""
-
-
-class ChannelKey:
-    """Identifies the channel that an event belongs to, for as long as that channel exists.
-
-    A listener that serves several channels can keep its data about each of them in a `weakref.WeakKeyDictionary` with
-    this key.
-    """
-
-    __slots__ = ("__weakref__",)
+from grpc_backoff.decide.connections.happened import ChannelKey as ChannelKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

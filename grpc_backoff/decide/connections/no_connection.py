@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grpc_backoff.decide.connections.events import ConnectionStatus, State
+from grpc_backoff.base.status import ConnectionStatus, State
 
 
 def explain(

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from grpc_backoff.decide.connections.events import State
+from grpc_backoff.base.status import State
 
 T = TypeVar("T")
 

@@ -32,19 +32,17 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from grpc_backoff.base.base_errors import IllegalTransition
 from grpc_backoff.base.record import NamedTuple, record
+from grpc_backoff.base.status import Role, State
 from grpc_backoff.base.stepping import ArmTimer, CancelTimer, Emit
 from grpc_backoff.decide.connections.connection_machine import FailCalls, ReleaseCalls
-from grpc_backoff.decide.connections.events import ChannelKey, Role, State
+from grpc_backoff.decide.connections.happened import ChannelKey, Happened
 from grpc_backoff.decide.connections.pick import aggregate
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
 from grpc_backoff.policy.pooling import PoolPolicy
-
-if TYPE_CHECKING:
-    from grpc_backoff.decide.connections.slot_events import SlotEvent
 
 _NEVER = -math.inf
 UNUSED_FOR = 30.0
@@ -444,11 +442,11 @@ PoolEffect = (
     | FailCalls
     | ArmTimer
     | CancelTimer
-    | Emit["SlotEvent"]
+    | Emit[Happened]
 )
 PoolStep = tuple[PoolState, list[PoolEffect]]
 _Kind = Literal["SlotOpened", "SlotServing", "SlotRetiring", "SlotClosed", "SlotCondemned", "SlotUnhealthy"]
-"""The name of an event's class in `events.py`."""
+"""The name of an event's class in `slot_events.py`."""
 
 
 @record
@@ -839,20 +837,9 @@ class PoolMachine(NamedTuple):
             return []
         return [Emit(self._event(kind, slot, now, why))]
 
-    def _event(self, kind: _Kind, slot: Slot, now: float, why: str, **more: Any) -> SlotEvent:
-        from grpc_backoff.decide.connections import slot_events  # noqa: PLC0415 - a channel with one slot has none of these events
-
-        made: SlotEvent = getattr(slot_events, kind)(
-            target=self.target,
-            channel=self.channel,
-            at=now,
-            attempt=0,
-            endpoint=slot.endpoint,
-            slot=slot.number,
-            why=why,
-            **more,
-        )
-        return made
+    def _event(self, kind: _Kind, slot: Slot, now: float, why: str, **more: object) -> Happened:
+        about = {"target": self.target, "channel": self.channel, "at": now, "attempt": 0}
+        return Happened(kind, {**about, "endpoint": slot.endpoint, "slot": slot.number, "why": why, **more})
 
 
 def _news(before: PoolState, after: PoolState) -> list[PoolEffect]:

@@ -14,7 +14,7 @@ import enum
 import math
 
 from grpc_backoff.base.record import NamedTuple, record
-from grpc_backoff.decide.connections.events import Failure
+from grpc_backoff.base.status import Failure
 
 _NEVER = -math.inf
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from grpc_backoff.decide.connections.events import ConnectionStatus, State
+from grpc_backoff.base.status import ConnectionStatus, State
 
 
 def state_shown(state: State, *, asked: bool, closed: bool) -> State:

@@ -14,7 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from grpc_backoff.decide.connections import connection_machine as m
 from grpc_backoff.decide.connections import events
-from grpc_backoff.decide.connections.events import NO_SETTINGS, Failure, Stage, State
+from grpc_backoff.decide.connections.core_texts import NO_SETTINGS
+from grpc_backoff.decide.connections.events import Failure, Stage, State
 from grpc_backoff.errors import IllegalTransition
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.connect import Reconnect
@@ -69,7 +70,7 @@ class Driver:
                 case m.CancelTimer():
                     self.timer = None
                 case m.Emit():
-                    self.events.append(effect.event)
+                    self.events.append(effect.event.event())
         self.shown.append(self.state.state.name)
         return effects
 

@@ -42,7 +42,8 @@ class Driver:
         self.state, self.effects = self.machine.step(self.state, given, self.now)
         for effect in self.effects:
             if isinstance(effect, Emit):
-                self.told.append((type(effect.event).__name__, effect.event.slot, effect.event.endpoint))
+                event = effect.event.event()
+                self.told.append((type(event).__name__, event.slot, event.endpoint))
             if isinstance(effect, ArmTimer):
                 self.timer = effect.at
             if isinstance(effect, CancelTimer):
@@ -283,7 +284,7 @@ def test_a_server_that_serves_again_before_it_may_be_replaced():
     driver = serving().feed(p.Refresh("moved"), 0.1).feed(p.HealthChanged(0, "NOT_SERVING"))
     driver.feed(p.HealthChanged(0, "")).wake()
     assert driver.done(p.OpenSlot) == [p.OpenSlot(1, "", 0)]
-    assert [each.event.why for each in driver.done(Emit)] == ["moved"]
+    assert [each.event.event().why for each in driver.done(Emit)] == ["moved"]
 
 
 def test_flapping_health():
@@ -583,7 +584,7 @@ def test_a_draining_server():
     """RT-15: a connection that turns a retried call away is replaced beside the calls that run on it, once."""
     driver = turned_away(serving(), 0, 10, served=True)
     assert driver.done(p.OpenSlot, p.RetireSlot) == [p.OpenSlot(1, "", 0)]
-    assert driver.done(Emit)[0].event.why == "a call was answered with HTTP status 503"
+    assert driver.done(Emit)[0].event.event().why == "a call was answered with HTTP status 503"
     assert turned_away(driver, 0, 0.1, served=True).effects == [], "one replacement at a time"
     assert driver.serve(1).done(p.RetireSlot) == [p.RetireSlot(0)]
     assert turned_away(driver, 0, 0.1, served=True).effects == [], "of a call that was late"

@@ -56,7 +56,7 @@ class Manager:
                 case m.FailCalls():
                     self.failures += 1
                 case m.Emit():
-                    self.events.append(effect.event)
+                    self.events.append(effect.event.event())
                 case m.TellOthers():
                     for other in process.managers:
                         if other is not self:

@@ -1,0 +1,159 @@
+"""Calls with a stream of requests that may wait for a connection or be repeated, and the styles of writing.
+
+Like grpc's own calls, these refuse to mix an iterator of requests with `write`. A channel imports this module when it
+is asked for such a method, because few programs have one (CH-12).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator
+from typing import Any, Self
+
+import grpc.aio
+
+from grpc_backoff.aio.arities import MIXED_STYLES, StreamResponse
+from grpc_backoff.aio.call import Call, Outcome, Sender
+from grpc_backoff.aio.connection import CallConnection
+from grpc_backoff.aio.replay import Replay
+from grpc_backoff.aio.stream_attempt import StreamAttempt
+from grpc_backoff.engine.call import CallSetup
+from grpc_backoff.grpcio.aio_private import wake_writers
+
+_ALREADY_FINISHED = "RPC already finished."
+
+
+class _StreamRequest(Call):
+    """A call whose requests are either taken from an iterator or written one by one; they are sent to each attempt."""
+
+    _replay: Replay | None = None
+
+    def __init__(self, setup: CallSetup[Sender]) -> None:
+        self._takes_writes = setup.request is None
+        if not setup.machine.handed_over:
+            self._replay = Replay(self, setup.calls, setup.attempts.serializer, setup.request)
+            setup = setup._replace(attempts=setup.attempts.of_bytes(), request=None)
+        super().__init__(setup)
+        if self._replay is not None:
+            self._replay.start(self._context)
+
+    def _begun(self, attempt: grpc.aio.Call, connection: CallConnection) -> None:
+        if self._replay is None:
+            super()._begun(attempt, connection)
+        else:
+            super()._begun(StreamAttempt(attempt), connection)
+            self._replay.begun()
+
+    def commit(self) -> None:
+        if not self.committed:
+            super().commit()
+            if self._replay is not None:
+                self._replay.committed()
+
+    def _settle(self, outcome: Outcome) -> None:
+        replay, self._replay = self._replay, None  # pending writes keep it alive, and it refers to this call
+        if replay is not None:
+            replay.settled()
+        super()._settle(outcome)
+
+    @property
+    def _done_writing_flag(self) -> bool:
+        # grpc's intercepted stream calls read this attribute of the call that an interceptor returned.
+        if self._replay is not None:
+            return self._replay.half_closed
+        return getattr(self._outcome, "_done_writing_flag", False)
+
+    async def write(self, request: object) -> None:
+        """Send one request, after waiting for a connection if there is none."""
+        self._check_style()
+        if self.done():
+            raise asyncio.InvalidStateError(_ALREADY_FINISHED)
+        await (self._replay or await self.running()).write(request)
+
+    async def done_writing(self) -> None:
+        """Finish sending requests; does nothing if the call has ended."""
+        self._check_style()
+        if not self.done():
+            await (self._replay or await self.running_or_cancel()).done_writing()
+
+    def _check_style(self) -> None:
+        if not self._takes_writes:
+            raise grpc.aio.UsageError(MIXED_STYLES)
+
+
+class _StreamUnaryCall(_StreamRequest, grpc.aio.StreamUnaryCall[object, object]):
+    def __await__(self) -> Generator[Any, None, object]:
+        """Wait for the response on each attempt, which may have to be read to find its end (`StreamAttempt`)."""
+        _, response = yield from self._from_attempt(_awaited).__await__()
+        return response
+
+
+async def _awaited(attempt: Any) -> object:
+    return await attempt
+
+
+class _StreamStreamCall(_StreamRequest, StreamResponse, grpc.aio.StreamStreamCall[object, object]):
+    pass
+
+
+CALLS: dict[str, type[Call]] = {
+    "stream_unary": _StreamUnaryCall,
+    "stream_stream": _StreamStreamCall,
+}
+"""Classes of calls with a stream of requests, as in `arities.py`."""
+
+
+class EndingRequests(AsyncIterator[object]):
+    """A caller's requests, up to the end of their call.
+
+    grpc reads a caller's asynchronous iterator in a separate task. When a call ends before its requests do, that task
+    keeps waiting for the next request, consumes it, and keeps the call alive until then. Every stream that the server
+    ends leaves such a task behind. Here, the iterator is cancelled when the call ends, just as grpc cancels it when the
+    program cancels the call. A synchronous iterator never waits, so it is passed to grpc unchanged.
+    """
+
+    def __init__(self, requests: AsyncIterable[object]) -> None:
+        self._requests = aiter(requests)
+        self._reader: asyncio.Task[object] | None = None
+        self._over = False
+
+    def end_with(self, call: grpc.aio.Call) -> None:
+        """Make the requests end when `call` ends."""
+        call.add_done_callback(self._end)
+
+    def _end(self, _call: grpc.aio.Call) -> None:
+        self._over = True
+        if self._reader is not None and self._reader is not asyncio.current_task():
+            self._reader.cancel()
+
+    def __aiter__(self) -> Self:
+        """Return the iterator itself."""
+        return self
+
+    async def __anext__(self) -> object:
+        """Return the next request; raise StopAsyncIteration after the last one, or if the call has ended."""
+        if self._over:
+            raise StopAsyncIteration
+        self._reader = asyncio.current_task()
+        try:
+            return await anext(self._requests)
+        except asyncio.CancelledError:
+            if self._over:
+                raise StopAsyncIteration from None  # cancelled by this object
+            raise
+        finally:
+            self._reader = None
+
+
+def ending_requests(method: Callable[..., grpc.aio.Call]) -> Callable[..., grpc.aio.Call]:
+    """Return a method whose calls' requests end with them."""
+
+    def call(requests: object, **keywords: object) -> grpc.aio.Call:
+        ending = EndingRequests(requests) if isinstance(requests, AsyncIterable) else None
+        made = method(requests if ending is None else ending, **keywords)
+        wake_writers(made)
+        if ending is not None:
+            ending.end_with(made)
+        return made
+
+    return call
