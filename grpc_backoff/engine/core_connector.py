@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import grpc
 
+from grpc_backoff.base.status import Failure, Stage
 from grpc_backoff.config.core_options import (
     attempt_options,
     first_values,
@@ -22,7 +23,6 @@ from grpc_backoff.config.target import core_target
 from grpc_backoff.connection.connector import AttemptInFlight
 from grpc_backoff.decide.connections.core_texts import MORE_THAN_THE_RETRY_BUFFER, says_too_many_pings
 from grpc_backoff.decide.connections.dial_machine import DialMachine
-from grpc_backoff.decide.connections.events import Failure, Stage
 from grpc_backoff.engine.home import Home
 from grpc_backoff.policy.connect import ConnectPolicy
 
