@@ -8,6 +8,7 @@ A thread that has no more work stays for a while, because starting one for each 
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from contextvars import Context
@@ -95,6 +96,8 @@ def work(work: Callable[[], Any], interrupted: Callable[[], object]) -> Any:
         grpc.RpcError: this is the child of a fork, where the thread does not exist.
         RuntimeError: the process has too many threads.
     """
+    if sys.is_finalizing():  # no other thread runs any more
+        return work()
     task, longest = _Task(work), longest_sleep()
     try:
         try:

@@ -111,3 +111,10 @@ def test_in_the_child_of_a_fork():
     """FK-1: work ends with CANCELLED in the child, where its thread does not exist; new work has a new thread."""
     done = subprocess.run([sys.executable, "-c", FORKING], capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout.splitlines() == ["CANCELLED again", "done"], done.stderr
+
+
+def test_no_worker_at_the_end_of_the_interpreter(monkeypatch):
+    """TH-6: when the interpreter exits, other threads run no more, so a finalizer's call is made in its own."""
+    assert workers.work(threading.current_thread, ignored) is not threading.current_thread()  # this one would be idle
+    monkeypatch.setattr(sys, "is_finalizing", lambda: True)
+    assert workers.work(threading.current_thread, ignored) is threading.current_thread()
