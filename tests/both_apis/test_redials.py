@@ -115,7 +115,8 @@ def test_a_core_that_repeats_nothing(ours, closes):
 
     async def refuses(visit):
         visit.writer.write(SETTINGS + goaway(0))
-        await asyncio.sleep(0.05) if closes else await visit.until_closed()
+        # Long after the calls were refused: for one that begins just as the peer closes, the core redials (CB-16).
+        await asyncio.sleep(0.25) if closes else await visit.until_closed()
 
     options = [*backoff_ms(300, 300), ("grpc.enable_retries", 0)]
     with front(refuses) as peer, ours.channel(peer.target, options, listeners=[log.hear]) as channel:
