@@ -24,13 +24,18 @@ def start(shop, tmp_path):
     def run(program, port):
         file = tmp_path / program
         file.write_text((shop / program).read_text().replace(ADDRESS, f"localhost:{port}"))
-        process = subprocess.Popen(
-            [sys.executable, "-u", file],
-            env=os.environ | {"PYTHONPATH": os.pathsep.join([str(shop), *sys.path])},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        # Behind `nohup` or a shell's `&`, SIGINT is ignored, and programs inherit that.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-u", file],
+                env=os.environ | {"PYTHONPATH": os.pathsep.join([str(shop), *sys.path])},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+        finally:
+            signal.signal(signal.SIGINT, before)
         lines = queue.Queue()
         reader = threading.Thread(target=lambda: [lines.put(line.rstrip()) for line in process.stdout])
         reader.start()

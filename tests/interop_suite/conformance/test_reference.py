@@ -46,7 +46,8 @@ def test_a_series_of_the_library_passes(terms):
 @given(seed=SEEDS)
 def test_two_clients_of_the_library_disperse(seed):
     """CB-11: the clauses see two clients of the library disperse, unless all their gaps happen to agree."""
-    first, second = (gaps(made.TERMS, seed + number, 9, jitter_first=False) for number in (1, 2))
+    # Seven gaps, because longer series may outlast the trial, and the clauses see only what happens in it.
+    first, second = (gaps(made.TERMS, seed + number, 7, jitter_first=False) for number in (1, 2))
     apart = [abs(one - other) for one, other in zip(first[1:], second[1:], strict=True)]
     assume(max(apart) > made.TERMS.tolerance)
     assert failed({Scenario.HERD: made.herd(first=first, second=second)}) == []
