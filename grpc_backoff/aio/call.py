@@ -35,7 +35,7 @@ from grpc_backoff.grpcio.private import CANCELLED_DETAILS, Status
 if TYPE_CHECKING:
     from grpc_backoff.decide.calls import hedging_machine as h
 
-_RUNNING = m.CallPhase.RUNNING  # up to Python 3.11, access to a member is slow
+_RUNNING, _DONE = m.CallPhase.RUNNING, m.CallPhase.DONE  # up to Python 3.11, access to a member is slow
 _BEGUN, _OBSERVED, _UNOBSERVED = m.Begun(), m.OkStatus(observed=True), m.OkStatus(observed=False)
 _GRACE_FOR_TRAILERS = 0.02
 """How long to wait after empty initial metadata, in seconds, because a trailers-only failure may follow (RT-8)."""
@@ -103,7 +103,7 @@ class Call(CallShell, grpc.aio.Call):
     # Driving the machine. All the overhead of a call that succeeds at the first attempt is in the next two sections.
 
     def _step(self, input_: Any) -> None:
-        if self._state.phase is m.CallPhase.DONE:
+        if self._state.phase is _DONE:
             return  # the end is final; later inputs are ignored
         self._state, effects = self._machine.step(self._state, input_, self._calls.now(), self._calls)
         for effect in effects:

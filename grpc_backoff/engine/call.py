@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from grpc_backoff.engine.method import Arguments
     from grpc_backoff.grpcio.call_errors import RetriesExhaustedError
 
-_DONE = m.CallPhase.DONE  # up to Python 3.11, access to a member is slow
 BETWEEN = frozenset({m.CallPhase.SLEEPING, m.CallPhase.DECIDING})
 """The phases of a call between two attempts."""
 _FEW = range(11)
