@@ -54,7 +54,7 @@ _LONGEST_SLEEP_OF_MAIN = 0.25
 """The longest single wait in the main thread, in seconds, because a signal that arrives as the thread falls asleep does
 not wake it (TH-6)."""
 _BEGUN = m.Begun()
-_OF_CONNECTIONS = (m.ConnectionReady, m.Missed, m.NoConnection)
+_OF_CONNECTIONS = (m.ConnectionReady, m.NoConnection)
 
 
 _BLOCKING_STYLES = ("__call__", "with_call")
@@ -349,6 +349,8 @@ class FutureCall(_SteppedCall):
         self._lock = threading.RLock()
         self._settled = False
         self._quietly = False
+        self._awaited = False
+        """Whether a thread waits, or has waited, for an attempt."""
         self._due: list[Callable[[], object]] = []
         self._broken: BaseException | None = None
 
@@ -421,9 +423,10 @@ class FutureCall(_SteppedCall):
 
     def _begun(self, attempt: BackgroundCall, entry: Entry) -> None:
         self._connection = entry[0]
-        with self.state.condition:
-            self.attempt = attempt
-            self.state.condition.notify_all()
+        self.attempt = attempt
+        if self._awaited:
+            with self.state.condition:
+                self.state.condition.notify_all()
         if self._machine.handed_over:
             self._inputs.append(_BEGUN)
         if not attempt.add_callback(lambda: self._attempt_ended(attempt, entry)):
@@ -583,7 +586,7 @@ class FutureCall(_SteppedCall):
             return self.attempt is not attempt
 
     def _wait_for(self, holds: Callable[[], bool]) -> None:
-        longest = longest_sleep()
+        self._awaited, longest = True, longest_sleep()  # before the check: an attempt that begins later notifies
         while not holds():
             self.state.condition.wait(longest)
 

@@ -16,7 +16,7 @@ import grpc
 
 from grpc_backoff.base.status import State
 from grpc_backoff.config.target import shown_target
-from grpc_backoff.decide.calls.call_machine import Missed, NotConnected
+from grpc_backoff.decide.calls.call_machine import NotConnected
 from grpc_backoff.engine import pending
 from grpc_backoff.engine.pending import READY, AnyCall
 from grpc_backoff.sync.call_errors import NoConnectionError
@@ -89,9 +89,8 @@ class PendingCalls(pending.PendingCalls):
             self._feed(call, self.no_connection())
 
     def release(self, most: float = math.inf) -> None:
-        """Start pending calls, all or the first `most` of them, as long as the connection stays up."""
+        """Start pending calls, all or the first `most` of them; one whose connection is lost by then waits again."""
         self._resolved = True
-        pool = self.pool
         if most < math.inf:
             for call in tuple(self._called):
                 if call not in self._waiting:
@@ -105,7 +104,7 @@ class PendingCalls(pending.PendingCalls):
             if most < math.inf:
                 most -= 1
                 self._called[call] = None
-            self._feed(call, READY if pool.state is State.READY else Missed(pool.made, pool.is_paid))
+            self._feed(call, READY)
 
     def abandon(self) -> None:
         """End the calls in the child of a fork."""
