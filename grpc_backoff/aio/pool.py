@@ -22,7 +22,7 @@ from grpc_backoff.engine.manager import Owner
 from grpc_backoff.engine.news import Ticking
 from grpc_backoff.engine.pool import SlotParts, SteppedPool
 from grpc_backoff.engine.setup import PoolSetup
-from grpc_backoff.telemetry.log import listens, log_event
+from grpc_backoff.telemetry.log import log_event, logs_info
 
 
 class ConnectionPool(SteppedPool[CallConnection]):
@@ -136,7 +136,7 @@ class ConnectionPool(SteppedPool[CallConnection]):
 
     def emit(self, event: Happened) -> None:
         """Log an event and notify the listeners."""
-        if listens(event):
+        if logs_info():
             tell((log_event,), event, self._loop)
         self._shares.hear(event)
 

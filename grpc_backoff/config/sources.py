@@ -103,7 +103,7 @@ def compose(kind: type[PolicyT], sources: Sequence[Source]) -> ResolvedPolicy[Po
     _settle_strategy(sources, values)
     _settle_jitter(sources, values)
     _settle_cap(sources, values)
-    named: list[str] = [part.name for part in fields(kind) if part.name != "backoff"]
+    named: list[str] = [part.name for part in fields(kind) if part.init and part.name != "backoff"]
     parts = ["backoff", *PARTS_OF_STRATEGIES[values["backoff"].value], "max_delay", "jitter", *named]
     return ResolvedPolicy(
         build(kind, {part: value.value for part, value in values.items()}),
@@ -119,7 +119,7 @@ def describe(policy: ConnectPolicy, origin: str) -> Source:
         PARTS_OF_STRATEGIES.get(strategy.name, ()), astuple(strategy) if is_dataclass(strategy) else (), strict=False
     )
     parts |= {"max_delay": policy.backoff.cap, "jitter": policy.backoff.jitter}
-    parts |= {part.name: getattr(policy, part.name) for part in fields(policy) if part.name != "backoff"}
+    parts |= {part.name: getattr(policy, part.name) for part in fields(policy) if part.init and part.name != "backoff"}
     return source_of(origin, {part: value for part, value in parts.items() if value is not None})
 
 

@@ -21,7 +21,7 @@ from grpc_backoff.engine.hooks import ChannelHooks
 from grpc_backoff.engine.pending import AnyCall, PendingCalls
 from grpc_backoff.grpcio.private import has_plugin
 from grpc_backoff.policy.backoff import Random
-from grpc_backoff.telemetry.log import logs_repeats
+from grpc_backoff.telemetry.log import logs_info
 from grpc_backoff.telemetry.trace import OPENTELEMETRY
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class CallEnvironment:
     @property
     def heard(self) -> bool:
         """Whether a listener, the log or a span receives events of calls that are repeated."""
-        return len(self.listeners.listeners) > 0 or logs_repeats() or OPENTELEMETRY in modules
+        return len(self.listeners.listeners) > 0 or logs_info() or OPENTELEMETRY in modules
 
     @cached_property
     def calm(self) -> Calm:

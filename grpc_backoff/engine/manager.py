@@ -136,12 +136,12 @@ class ConnectionManager(Stepper[m.Input], Generic[ConnectionT]):
         """The channel's current state; IDLE if the connection has ended, even if that has not been handled yet."""
         connection = self.connection
         gone = connection is not None and not connection.alive()
-        return State.IDLE if gone else self._state.state
+        return State.IDLE if gone else self._state.phase.state
 
     @property
     def is_failing(self) -> bool:
         """Whether the state is TRANSIENT_FAILURE, so that there is no connection to check."""
-        return self._state.state is _TRANSIENT_FAILURE
+        return self._state.phase.state is _TRANSIENT_FAILURE
 
     @property
     def is_paid(self) -> bool:
@@ -244,8 +244,8 @@ class ConnectionManager(Stepper[m.Input], Generic[ConnectionT]):
         now = self._state
         if now.phase is not m.Phase.READY:
             self.connection = None
-        if now.phase is not before.phase and (state := now.state) is not before.state:
-            self._receiver.changed(state)
+        if now.phase.state is not before.phase.state:
+            self._receiver.changed(now.phase.state)
         for effect in effects:
             self._carry_out(effect)
         return None

@@ -58,7 +58,7 @@ def spot_of(target: str) -> Hashable:
         read = parse_target(target)
     except OptionError:  # only the core can read it
         return target
-    return read.addresses or (read.host.lower(), read.port)
+    return tuple(map(tuple, read.addresses)) or (read.host.lower(), read.port)
 
 
 def slept() -> float:

@@ -56,21 +56,18 @@ class Membership:
     """One manager's membership in the schedule of its key.
 
     Attributes:
-        group: the schedule. A step of the manager's machine reads and replaces it under `lock`.
+        group: the schedule.
         number: identifies the manager in the schedule.
+        lock: the lock to hold while a step of the manager's machine reads the schedule and replaces it.
     """
 
-    __slots__ = ("_registry", "group", "number")
+    __slots__ = ("_registry", "group", "lock", "number")
 
     def __init__(self, registry: Registry, group: ScheduleGroup, number: int) -> None:
         self._registry = registry
         self.group = group
         self.number = number
-
-    @property
-    def lock(self) -> AbstractContextManager[object]:
-        """The lock to hold while a step reads the schedule and replaces it."""
-        return _NO_LOCK if self.group.key is None else self._registry.lock
+        self.lock: AbstractContextManager[object] = _NO_LOCK if group.key is None else registry.lock
 
     def tell_others(self, news: object) -> None:
         """Notify every other manager of the key that the schedule has changed."""

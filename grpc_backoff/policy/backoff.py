@@ -48,9 +48,6 @@ class BackoffPolicy:
     jitter: Jitter
     _windows: dict[int, Window] = field(init=False, repr=False, compare=False, default_factory=dict)
     """A cache of windows by the number of the failure, because computing a window costs more than drawing from it."""
-    _nominals: dict[int, float] = field(init=False, repr=False, compare=False, default_factory=dict)
-    """A cache of waits without jitter, which are also costly to compute: each start of an attempt reads the first one
-    several times."""
 
     def __post_init__(self) -> None:
         """Check the values; OptionError if one is invalid. A cap below the base also limits the first wait."""
@@ -66,18 +63,18 @@ class BackoffPolicy:
             if not isinstance(self.jitter, NoJitter):
                 raise OptionError("BackoffPolicy.jitter", self.jitter, expected)
 
+    @property
+    def first(self) -> float:
+        """The first wait without jitter, in seconds; that of decorrelated backoff is its shortest."""
+        return min(self.strategy.base, self.cap) if is_decorrelated(self.strategy) else self.nominal(1)
+
     def nominal(self, n: int) -> float:
         """Return the wait after the n-th failure without jitter, in seconds; `n` counts from 1.
 
         Decorrelated backoff has no wait without jitter, so its nominal wait is the mean of the n-th wait, capped.
         """
-        wait = self._nominals.get(n) if type(n) is int else None
-        if wait is None:
-            check_number(n)
-            wait = min(self.strategy.value(n), self.cap, _LARGEST)
-            if len(self._nominals) < _KEPT:
-                self._nominals[n] = wait
-        return wait
+        check_number(n)
+        return min(self.strategy.value(n), self.cap, _LARGEST)
 
     def delay(self, n: int, rng: Random, previous: float | None = None) -> float:
         """Return the wait after the n-th failure, in seconds, using one random number; `n` counts from 1.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from dataclasses import field
 
 from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.base.record import dataclass
@@ -72,20 +73,18 @@ class ConnectPolicy:
     reconnect: Reconnect
     idle_timeout: float
     """A channel stops dialling after this long without an RPC (CB-14); infinity means never."""
+    initial_backoff: float = field(init=False, repr=False, compare=False)
+    """INITIAL_BACKOFF: the first gap between the starts of two attempts, before jitter; it follows from `backoff`."""
 
     def __post_init__(self) -> None:
         """Apply the same checks as to channel options and files; OptionError if a value is invalid."""
-        if not isinstance(self.backoff, BackoffPolicy) or self.initial_backoff <= 0:
+        initial = self.backoff.first if isinstance(self.backoff, BackoffPolicy) else 0.0
+        if initial <= 0:
             raise OptionError("ConnectPolicy.backoff", self.backoff, "a BackoffPolicy that waits after a failure")
         if not isinstance(self.reconnect, Reconnect):
             raise OptionError("ConnectPolicy.reconnect", self.reconnect, "Reconnect.LAZY or Reconnect.EAGER")
+        object.__setattr__(self, "initial_backoff", initial)
         checks.hold(self, _CHECKS)
-
-    @property
-    def initial_backoff(self) -> float:
-        """INITIAL_BACKOFF: the first gap between the starts of two attempts, before jitter, in seconds."""
-        strategy = self.backoff.strategy
-        return min(strategy.base, self.backoff.cap) if is_decorrelated(strategy) else self.backoff.nominal(1)
 
     def gap(self, attempt: int, rng: Random, previous: float | None = None) -> float:
         """Return the gap from the start of this attempt to the earliest start of the next one, in seconds.
@@ -95,7 +94,10 @@ class ConnectPolicy:
             rng: the source of random numbers (CB-11); one number is drawn.
             previous: the previous gap, in seconds, from which decorrelated backoff continues.
         """
-        return self.window(attempt, previous).at(rng.random())
+        drawn = rng.random()
+        if attempt == 1 and type(attempt) is int and not self.jitter_first:  # as in `window`, which costs more
+            return self.initial_backoff
+        return self.window(attempt, previous).at(drawn)
 
     def nominal(self, attempt: int) -> float:
         """Return the gap after an attempt, without jitter, in seconds."""

@@ -131,7 +131,7 @@ PolicyT = TypeVar("PolicyT", ConnectPolicy, RetryPolicy)
 
 def build(kind: type[PolicyT], parts: Mapping[str, Any]) -> PolicyT:
     """Build a policy of this class from its parts; every required part must be present."""
-    named = {part.name: parts[part.name] for part in fields(kind) if part.name != "backoff"}
+    named = {part.name: parts[part.name] for part in fields(kind) if part.init and part.name != "backoff"}
     strategy = next(strategy for strategy in STRATEGIES if strategy.name == parts["backoff"])
     made = strategy(*(parts[part] for part in PARTS_OF_STRATEGIES[strategy.name] if part in parts))
     backoff = BackoffPolicy(strategy=made, cap=parts["max_delay"], jitter=parts["jitter"])

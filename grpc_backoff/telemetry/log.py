@@ -10,6 +10,8 @@ does not apply is None.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,19 +26,18 @@ FIELDS: Final = ("target", "method", "attempt", "delay", "code", "trace_id", "op
 """The attributes of every record. `delay` is the time to the next attempt in seconds; `operation_id` is a call's id."""
 
 
+logs_info: Callable[[], bool] = partial(_LOG.isEnabledFor, logging.INFO)
+"""Returns whether events of connections, and of calls that are repeated, may be logged."""
+
+
 def listens(event: Happened | CallEvent) -> bool:
     """Return whether this event may be logged, for callers that need not start a thread if it is not."""
-    if isinstance(event, Happened):
-        return _LOG.isEnabledFor(logging.INFO)
+    if logs_info() or isinstance(event, Happened):
+        return logs_info()
     # The channels of most programs have only events of their connections, so all others are imported when one comes.
     from grpc_backoff.decide.calls.events import CallExhausted  # noqa: PLC0415
 
-    return _LOG.isEnabledFor(logging.WARNING if isinstance(event, CallExhausted) else logging.INFO)
-
-
-def logs_repeats() -> bool:
-    """Return whether the log may receive events of calls that are repeated."""
-    return _LOG.isEnabledFor(logging.INFO)
+    return isinstance(event, CallExhausted) and _LOG.isEnabledFor(logging.WARNING)
 
 
 def log_event(event: Happened | CallEvent) -> None:

@@ -235,7 +235,6 @@ def test_memory():
         policy.nominal(n)
 
     assert len(policy._windows) < 1000
-    assert len(policy._nominals) < 1000
     assert policy.nominal(4999) == 120.0
     assert policy.bounds(4999) == (96.0, 144.0)
 

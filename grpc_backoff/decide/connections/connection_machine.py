@@ -49,36 +49,34 @@ _serials = itertools.count(1)
 
 
 class Phase(enum.Enum):
-    """The machine's phase. Several phases map to one channel state: `MachineState.state`."""
+    """The machine's phase.
+
+    Attributes:
+        state: the channel state that corresponds to it; several phases have the same.
+    """
 
     __hash__ = object.__hash__  # implemented in C, because every step looks up the table
 
-    IDLE = enum.auto()
+    IDLE = 1, State.IDLE
     """There is no connection, and none is wanted."""
-    HOLDING = enum.auto()
+    HOLDING = 2, State.CONNECTING
     """A connection is wanted, but its first attempt must wait (CB-7, SH-5)."""
-    CONNECTING = enum.auto()
+    CONNECTING = 3, State.CONNECTING
     """The first attempt of a series is in flight."""
-    READY = enum.auto()
+    READY = 4, State.READY
     """SETTINGS arrived; the connection is up."""
-    BACKOFF = enum.auto()
+    BACKOFF = 5, State.TRANSIENT_FAILURE
     """An attempt by this manager, or by another one of its key, has failed; sleeping until the next one may start."""
-    RETRYING = enum.auto()
+    RETRYING = 6, State.TRANSIENT_FAILURE
     """An attempt that follows a failed one is in flight. The channel still shows TRANSIENT_FAILURE (gRFC A62)."""
-    CLOSED = enum.auto()
+    CLOSED = 7, State.SHUTDOWN
     """The channel is closed; this phase is final."""
+
+    def __init__(self, _number: int, state: State) -> None:
+        self.state = state
 
 
 _IN_FLIGHT = (Phase.CONNECTING, Phase.RETRYING)  # up to Python 3.11, access to a member is slow
-_STATES = {
-    Phase.IDLE: State.IDLE,
-    Phase.HOLDING: State.CONNECTING,
-    Phase.CONNECTING: State.CONNECTING,
-    Phase.READY: State.READY,
-    Phase.BACKOFF: State.TRANSIENT_FAILURE,
-    Phase.RETRYING: State.TRANSIENT_FAILURE,
-    Phase.CLOSED: State.SHUTDOWN,
-}
 
 
 @record
@@ -123,7 +121,7 @@ class MachineState(NamedTuple):
     @property
     def state(self) -> State:
         """The channel state that corresponds to this phase."""
-        return _STATES[self.phase]
+        return self.phase.state
 
     def heeds_want(self, now: float) -> bool:
         """Return whether `ConnectionWanted` would change anything.
@@ -348,17 +346,16 @@ class Machine:
         unused = nobody_dials and now - key.asked >= self.policy.idle_timeout
         if key.failing and (unused or key.ready):
             state = state._replace(key=key.forgotten())  # CB-14, SH-3: a new series
-        return self._dial(_asked(state, now), now, rng)
+        return self._go_on(_asked(state, now, phase=Phase.HOLDING), now, rng)
 
     def _noted(self, state: MachineState, _input: ConnectionWanted, now: float, _rng: Random) -> Step:
         return _asked(state, now), []
 
-    def _dial(self, state: MachineState, now: float, rng: Random) -> Step:
-        """Begin a series, now (CB-1) or as soon as the key's schedule allows it (CB-7, SH-5)."""
-        return self._go_on(state._replace(phase=Phase.HOLDING), now, rng)
-
     def _go_on(self, state: MachineState, now: float, rng: Random) -> Step:
-        """Dial if the key's schedule allows it, or else sleep. A backoff applies to every manager of the key (SH-3)."""
+        """Dial if the key's schedule allows it, or else sleep. A backoff applies to every manager of the key (SH-3).
+
+        In HOLDING, this begins a series, now (CB-1) or as soon as the schedule allows it (CB-7, SH-5).
+        """
         key, holding = state.key, state.phase is Phase.HOLDING
         if now >= key.opens(state.member):
             return self._start(state, now, rng, Phase.CONNECTING if holding else Phase.RETRYING)
@@ -545,7 +542,7 @@ class Machine:
         state = state._replace(phase=Phase.IDLE, attempt=0)
         wanted = input_.busy or (self.policy.reconnect is Reconnect.EAGER and not input_.idled)
         if wanted and not input_.replaced and not self._is_idle(state, now):
-            return self._dial(state, now, rng)
+            return self._go_on(state._replace(phase=Phase.HOLDING), now, rng)
         return state, []
 
     def _answered(self, state: MachineState, _input: AnswerReceived, now: float, rng: Random) -> Step:
@@ -678,8 +675,8 @@ class Machine:
         return state._replace(phase=Phase.IDLE, attempt=0, key=key)
 
 
-def _asked(state: MachineState, now: float) -> MachineState:
-    return state._replace(asked=now, key=state.key._replace(asked=max(now, state.key.asked)))
+def _asked(state: MachineState, now: float, **changes: Any) -> MachineState:
+    return state._replace(asked=now, key=state.key._replace(asked=max(now, state.key.asked)), **changes)
 
 
 def _tell_others(state: MachineState, event: Happened | None = None) -> list[Effect]:
