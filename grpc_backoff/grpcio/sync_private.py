@@ -5,6 +5,7 @@ This module depends on grpcio's internals, so it has to be checked with each rel
 
 from __future__ import annotations
 
+import gc
 import importlib
 import logging
 import threading
@@ -18,6 +19,7 @@ from weakref import WeakKeyDictionary
 import grpc
 import grpc.experimental
 
+from grpc_backoff.base.conditions import guard
 from grpc_backoff.grpcio.forks import core_stirred
 from grpc_backoff.grpcio.private import NOWHERE, UNSEEN, Status, cygrpc
 
@@ -58,6 +60,9 @@ def core_channel(
     core_stirred()
     inner = None if credentials is None else getattr(credentials, "_credentials")  # noqa: B009 - private
     channel: grpc.Channel = GrpcioChannel(target, tuple(options), inner, compression)
+    # A signal handler that raises could leave the core's channel locked, which would stop every thread that uses it.
+    for held in gc.get_referents(*gc.get_referents(inner_channel(channel))):
+        guard(held)
     _open[id(channel)] = target, channel
     return channel
 
@@ -120,7 +125,13 @@ def call_state(
     """Return grpcio's state of a call that has ended with `code`, or of one that is still running."""
     state: shapes.ThreadedState = _channel._RPCState((), initial_metadata, trailing_metadata, code, details)  # noqa: SLF001
     state.debug_error_string = debug_error_string
+    guard(state.condition)
     return state
+
+
+def guard_call(call: shapes.BackgroundCall) -> None:
+    """Keep a signal handler that raises from leaving a call locked, which would stop all calls of its channel."""
+    guard(_state(call).condition)
 
 
 def unavailable(details: str) -> grpc.RpcError:

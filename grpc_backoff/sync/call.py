@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from grpc_backoff.base import stepping
+from grpc_backoff.base.conditions import Condition
 from grpc_backoff.decide.calls import call_machine as m
 from grpc_backoff.engine.call import CallSetup, CallShell
 from grpc_backoff.engine.method import Arguments, replaced
@@ -35,6 +36,7 @@ from grpc_backoff.grpcio.sync_private import (
     InactiveRpcError,
     call_state,
     failed_call,
+    guard_call,
     status_of,
 )
 from grpc_backoff.sync.call_errors import RetriesExhaustedError
@@ -120,6 +122,8 @@ class Attempts:
         finally:
             if replay is not None and blocking:
                 replay.end(request)
+        if in_background:
+            guard_call(call)
         if replay is not None and not blocking and not call.add_callback(partial(replay.end, request)):
             replay.end(request)
         if self._single:  # its caller already holds the call
@@ -537,7 +541,7 @@ class FutureCall(_SteppedCall):
     def abandon(self) -> None:
         """End the call in the child of a fork, where no thread serves it. Its callbacks run only in the parent."""
         state = self.state
-        self._lock, state.condition = threading.RLock(), threading.Condition()  # other threads may have held them
+        self._lock, state.condition = threading.RLock(), Condition()  # other threads may have held them
         self._settled, state.callbacks = True, None
         self._write(Status(grpc.StatusCode.CANCELLED, FORKED_DETAILS, (), (), ""))
 

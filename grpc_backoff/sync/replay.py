@@ -7,10 +7,10 @@ reading from the program's iterator; the request that it reads goes to the curre
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self
 
+from grpc_backoff.base.conditions import Condition
 from grpc_backoff.decide.calls.replay import ReplayBuffer
 
 _LOG = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class Replay:
         self._requests: Any = requests if hasattr(requests, "__next__") else iter(requests)
         self._serialize = serialize
         self._buffer = ReplayBuffer(limit)
-        self._changed = threading.Condition()
+        self._changed = Condition()
         self._taking = False
         self._over_limit = self._reported = False
         self._released = False

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import grpc
 
+from grpc_backoff.base.conditions import Condition
 from grpc_backoff.decide.calls import subscription_machine as s
 from grpc_backoff.decide.calls.call_machine import CallHook, ChannelClosing, HookDone
 from grpc_backoff.engine.method import Arguments
@@ -40,7 +41,7 @@ class Subscription(SubscriptionShell):
     _closed_details = CLOSED_DETAILS
 
     def __init__(self, *arguments: Any) -> None:
-        self._changed = threading.Condition()  # its lock is reentrant: a finalizer may close the subscription
+        self._changed = Condition()  # its lock is reentrant: a finalizer may close the subscription
         self._reader = threading.Lock()
         self._wake: float | None = None
         super().__init__(*arguments)
@@ -137,7 +138,7 @@ class Subscription(SubscriptionShell):
     def abandon(self) -> None:
         """End the subscription with CANCELLED in the child of a fork."""
         # Other threads of the parent may have held these.
-        self._changed, self._reader = threading.Condition(), threading.Lock()
+        self._changed, self._reader = Condition(), threading.Lock()
         self._closed_details = FORKED_DETAILS
         self.feed(ChannelClosing())
 

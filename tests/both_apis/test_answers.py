@@ -13,7 +13,8 @@ import pytest
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import RequestReceived
-from hyperframe.frame import GoAwayFrame, SettingsFrame
+from hpack import Encoder
+from hyperframe.frame import DataFrame, GoAwayFrame, HeadersFrame, SettingsFrame
 
 from grpc_backoff import AttemptStarted, Disconnected
 from tests.both_apis.api import backoff_ms
@@ -27,6 +28,27 @@ ALL = 2**31 - 1
 HEADERS = [(":status", "200"), ("content-type", "application/grpc")]
 DATA = Message(text="a").SerializeToString()
 MESSAGE = bytes([0]) + len(DATA).to_bytes(4, "big") + DATA
+
+
+def garbled(stream):
+    """Return headers that no HPACK decoder understands: the client closes the connection."""
+    return HeadersFrame(stream, b"\x80", flags=["END_HEADERS"]).serialize()
+
+
+def cut(stream):
+    """Return headers of a response that ends with them, in the middle of a message."""
+    headers = Encoder().encode(HEADERS)
+    return (
+        HeadersFrame(stream, headers, flags=["END_HEADERS"]).serialize()
+        + DataFrame(stream, b"\0", flags=["END_STREAM"]).serialize()
+    )
+
+
+def mute(stream):
+    """Return a response that ends without a status."""
+    return HeadersFrame(stream, Encoder().encode(HEADERS), flags=["END_HEADERS", "END_STREAM"]).serialize()
+
+
 GRACEFUL = "the server ended the connection gracefully (GOAWAY)"
 
 
@@ -43,10 +65,12 @@ class Requests:
         status: the status of each answer; None if only a message is sent; negative for the code of an RST_STREAM.
         last: the last stream that the GOAWAY accepts.
         closes: after how many seconds the connection is closed as well; None if that is left to the client.
+        instead: a function of a stream that returns the bytes to send instead of its answer; None for an answer.
     """
 
-    def __init__(self, most=1, *, after=0.0, status=0, last=ALL, closes=None):
+    def __init__(self, most=1, *, after=0.0, status=0, last=ALL, closes=None, instead=None):
         self.most, self.after, self.status, self.last, self.closes = most, after, status, last, closes
+        self.instead = instead
 
     async def __call__(self, visit):
         wire = H2Connection(H2Configuration(client_side=False, header_encoding="utf-8"))
@@ -62,7 +86,9 @@ class Requests:
                     streams += 1
                     if streams == self.most and self.last is not None:
                         ends = goaway(self.last)
-                    if self.after:
+                    if self.instead:
+                        ends += self.instead(event.stream_id)
+                    elif self.after:
                         tasks.append(asyncio.create_task(self.later(visit, wire, event.stream_id)))
                     else:
                         self.answer(wire, event.stream_id)
@@ -183,6 +209,9 @@ def test_what_a_retired_connection_has_earned(opened, log):
         Requests(1, after=math.inf, last=None, closes=0.1),
         Requests(0),
         Requests(1, after=math.inf, closes=0.6),
+        Requests(1, instead=garbled, last=None),
+        Requests(1, instead=cut, last=None, closes=0.05),
+        Requests(1, instead=mute, last=None, closes=0.05),
     ],
     ids=[
         "UNAVAILABLE",
@@ -193,6 +222,9 @@ def test_what_a_retired_connection_has_earned(opened, log):
         "closed later",
         "GOAWAY before any call",
         "GOAWAY and closed later",
+        "headers that are none",
+        "cut and closed",
+        "no status and closed",
     ],
 )
 def test_held_back(opened, log, requests, callers):
@@ -206,6 +238,18 @@ def test_held_back(opened, log, requests, callers):
         assert starts in ((1, 2) if callers > 1 or requests.closes == 0.6 else (1,))
         # The core's own redials (CB-16): for each call, and two before the calls that it repeats are ended.
         assert len(made.visits) <= starts + callers + 2
+
+
+def test_a_request_that_is_never_sent(opened, log):
+    """CB-7: a request that is too large to be sent has no answer, so it pays for nothing."""
+    with opened(Requests(1, after=math.inf, last=None, closes=0.3), [*HELD, ("grpc.max_send_message_length", 100)]) as (
+        channel,
+        _,
+    ):
+        until(lambda: channel.begin("Unary", ["a" * 200], timeout=20).outcome().code is CODE.RESOURCE_EXHAUSTED)
+        assert channel.begin("Unary", timeout=20).outcome().code is CODE.UNAVAILABLE
+        assert channel.begin("Unary", timeout=0.5).outcome().code in {CODE.UNAVAILABLE, CODE.DEADLINE_EXCEEDED}
+        assert len(log.of(AttemptStarted)) == 1
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""TH-6: KeyboardInterrupt in a main thread that waits for a call."""
+"""TH-6: exceptions that signal handlers raise in a main thread that makes calls, such as KeyboardInterrupt."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+
+import grpc_backoff
+from tests.base.test_conditions import interrupted
+from tests.echo import EchoStub, Message
 
 PROGRAM = Path(__file__).with_name("interrupted.py")
 
@@ -29,3 +33,20 @@ def said(phase):
 def test_interrupted(phase):
     """TH-6: KeyboardInterrupt ends a pending, sleeping or hedged call, and the channel works afterwards."""
     assert any(said(phase) == "as it should be\n" for _ in range(TRIES))
+
+
+@pytest.mark.parametrize("retry", [None, "retry: 3, delay: 10ms", "hedge: 1s, attempts: 2"])
+def test_no_lock_stays(server, retry):
+    """TH-6: no signal handler can leave a lock of grpcio's channel, of a future or of a response stream locked.
+
+    `interrupted` finds no place for one in conditions, whose own code would leave their locks acquired.
+    """
+    with grpc_backoff.insecure_channel(server.target, retry=retry) as channel:
+        stub = EchoStub(channel)
+        stub.Unary(Message(text="a"), wait_for_ready=True, timeout=20)
+        core = channel.connection().channel._channel
+        assert not interrupted(lambda: core.check_connectivity_state(False), 1)
+        future, stream = stub.Unary.future(Message(text="a")), stub.Down(Message(text="a", count=1))
+        for call in future, stream:
+            list(call) if call is stream else call.result(20)
+            assert not interrupted(call.done, 1)

@@ -175,9 +175,11 @@ _CALM = r"GOAWAY received; Error code: 11\b"
 """Matches the core's text for a call whose connection the server ended with GOAWAY(ENHANCE_YOUR_CALM)."""
 
 _NO_ANSWERS = (
-    r"(Stream removed \()?(RST_STREAM \()?Received RST_STREAM with error code"
-    r"|Received http2 header with status: |Data frame with END_STREAM flag received"
-    r"|Sent message larger than max|Internal error from Core|Exception (iterating requests|serializing request)!"
+    r"Stream removed(?! \(CLIENT: Received message larger than max)"  # a message that is too large is an answer
+    r"|Received RST_STREAM with error code|Received http2 header with status: |Data frame with END_STREAM flag received"
+    r"|No status received|received metadata size exceeds|frame of size \d+ overflows"
+    r"|(CLIENT: )?Sent message larger than max|Internal error from Core"
+    r"|Exception (iterating requests|serializing request)!"
 )
 """Matches the beginning of texts with which grpcio or its core ends a call that the server has not answered, although
 the status code is one that servers send. A server that sends such a text itself has no answer counted, which costs no
