@@ -6,7 +6,7 @@
 # code and the details of each call. A server sends two messages of a stream and aborts it with UNAVAILABLE. A client
 # reads the stream with grpcio's channel, then with grpcvcr's in the mode that records, and in the one that replays.
 #
-# Seen: with grpcio the stream has two messages and ends with UNAVAILABLE. The cassette says "code: UNAVAILABLE", but the
+# Seen: with grpcio the stream has two messages and ends with UNAVAILABLE. The cassette has "code: UNAVAILABLE", but the
 # caller gets two messages and a normal end, both from the server while grpcvcr records and from the cassette. So a test
 # of what a client does when a stream breaks, such as to reconnect or resume, passes without ever seeing a break.
 set -euo pipefail
