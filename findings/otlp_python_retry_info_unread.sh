@@ -8,7 +8,7 @@
 # first export of spans with RESOURCE_EXHAUSTED and a RetryInfo of 8 s: once in the status, as grpcio-status writes it,
 # once in a trailer google.rpc.retryinfo-bin. A third collector always answers RESOURCE_EXHAUSTED without RetryInfo.
 #
-# Seen: to the RetryInfo in the status the exporter answers after a second, which is its own first backoff; only the
+# Seen: with RetryInfo in the status the exporter tries again after about a second, its own first backoff; only the
 # trailer with the other name makes it wait for 8 s. Without RetryInfo it repeats the export as well. So a collector
 # that asks for time by the book gets the load again at once, and one that refuses for good gets it several times.
 set -euo pipefail

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # pyzeebe's worker stops for good after ten failed calls in its whole life, however many succeed between them.
 #
-# Versions: pyzeebe 4.7.0, grpcio 1.85.3 with a gateway that answers as Zeebe's does; Python 3.11 or newer, Linux.
+# Versions: pyzeebe 4.7.0, grpcio 1.85.3 for a gateway with Zeebe's protocol; Python 3.11 or newer, Linux.
 # `max_connection_retries`, 10 by default, is documented as the "amount of connection retries before worker gives up on
 # connecting to zeebe"; `work` is documented to raise an error if the gateway is unavailable. A worker with 3 of them
-# polls a gateway (ActivateJobs) that answers each poll at once and fails every fourth one with UNAVAILABLE.
+# polls a gateway (ActivateJobs) that answers each poll soon and fails every fourth one with UNAVAILABLE.
 #
 # Seen: the gateway gets 12 polls, 9 of which succeed. The third failure closes the channel; no poll follows. `work`
 # does not return and raises nothing, so the process stays up and looks well, and takes no jobs any more. Nothing resets

@@ -3,8 +3,8 @@
 #
 # Versions: weaviate-client 4.24.1, ydb 3.33.2, grpcio 1.78.2; Python 3.11 or newer, Linux. A backoff is the time before
 # a retry: gRFC A6 has none after the last attempt, and weaviate-client logs "Retrying with exponential backoff in 32
-# seconds" when no retry follows. A server fails each search of weaviate-client with UNAVAILABLE; the client has no
-# setting for its retries. A function that raises `Overloaded` is run by `ydb.retry_operation_sync` with three retries.
+# seconds" when no retry follows. A server fails each search of weaviate-client with UNAVAILABLE; these retries have no
+# setting. A function that raises `Overloaded` is run by `ydb.retry_operation_sync` with three retries.
 #
 # Seen: weaviate-client makes 6 attempts within 31 s, and raises after 63 s. ydb makes 4 attempts with growing pauses,
 # and raises after a fourth pause, the longest; with its defaults this is one of 32 to 64 s after the eleventh attempt.
