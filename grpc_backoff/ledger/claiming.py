@@ -89,7 +89,7 @@ class Claiming:
     def _unheld(self) -> str:
         """Return whether an operation `o` of `:target` has not expired, is not paused, and is behind no other."""
         db, d = self._db, self._db.dialect
-        timely = f"coalesce(o.not_after > {d.now}, true) AND " if db.version >= d.expiry else ""
+        timely = f"coalesce(o.not_after > {d.now}, true) AND "
         if db.is_oldest:  # once another process has migrated, nothing is claimed without regard to pauses and keys
             timely = f"(SELECT version FROM {d.versions}) = {d.oldest} AND "
         return (
@@ -103,7 +103,7 @@ class Claiming:
         A running attempt goes on: what is in progress expires only when that has ended, or its lease was lost.
         """
         db, d = self._db, self._db.dialect
-        if not await db.has(d.expiry):
+        if await db.still_oldest():
             return []
         late = (
             f"SELECT o.seq AS key FROM {d.operations} o WHERE {db.open('o')} AND o.target = :target "

@@ -12,7 +12,7 @@ from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.config.target import bare_target
 from grpc_backoff.ledger.errors import LedgerSchemaError, LedgerUnavailableError, wrong_type
 from grpc_backoff.ledger.records import WELL, OperationState, is_storable
-from grpc_backoff.ledger.rows import OPERATION
+from grpc_backoff.ledger.rows import COLUMNS, LATER
 from grpc_backoff.ledger.statements import Access, Dialect, Plan, Row, Statement, one, texts
 from grpc_backoff.policy.ledger_settings import LedgerSettings
 
@@ -95,7 +95,7 @@ class Database(abc.ABC):
 
     @property
     def is_oldest(self) -> bool:
-        """Whether the tables lack order keys, pauses, the reason why a policy gave up, and the columns for indexes."""
+        """Whether the tables lack pauses, the columns `LATER` and those for indexes."""
         return self.version == self.dialect.oldest
 
     def due(self, row: str) -> str:
@@ -122,30 +122,25 @@ class Database(abc.ABC):
         """The table of paused targets."""
         return _NONE_PAUSED if self.is_oldest else self.dialect.paused
 
-    async def has(self, version: int) -> bool:
-        """Return whether the tables have at least this version; another process may have migrated meanwhile."""
-        if self.version < version:
+    async def still_oldest(self) -> bool:
+        """Return whether the tables are still the oldest ones; another process may have migrated meanwhile."""
+        if self.is_oldest:
             [(self.version,)] = await self.rows(f"SELECT version FROM {self.dialect.versions}", {}, Access.READ, SOON)
-        return self.version >= version
+        return self.is_oldest
 
-    def check_tables(self, needed: int, what: str) -> None:
-        """Refuse what the tables have no place for."""
-        if self.version < needed:
+    def check_tables(self, what: str) -> None:
+        """Refuse what the oldest tables have no place for."""
+        if self.is_oldest:
             raise LedgerSchemaError(
-                f"{self._name}: {what} needs version {needed} of the tables, which have version {self.version}; "
-                "nothing was stored; when no process of an older release is left, call `migrate()` or run "
+                f"{self._name}: {what} needs version {self.version + 1} of the tables, which have version "
+                f"{self.version}; nothing was stored; when no process of an older release is left, call `migrate()` or run "
                 "`grpc-backoff ledger --db URL migrate`"
             )
 
     @property
     def operation(self) -> str:
         """The columns of an operation, as far as the tables have them."""
-        columns = OPERATION
-        if self.version < self.dialect.expiry:
-            columns = columns.replace("not_after, keep_response", "NULL, NULL")
-        if self.is_oldest:
-            columns = columns.replace("reason", "NULL").replace("order_key", "NULL")
-        return columns
+        return ", ".join("NULL" if self.is_oldest and name in LATER else name for name in COLUMNS)
 
     def _check_usable(self) -> None:
         """Reject a closed store, and the child of a fork."""

@@ -338,7 +338,7 @@ class Ledger(Preparing, Operating):
             return text
         policy = self._policies.of(text)
         if policy.never_ran_only:
-            self.store.check_tables(self.store.dialect.oldest + 1, "a policy with never_ran_only")
+            self.store.check_tables("a policy with never_ran_only")
         return policy_text(policy)
 
     async def make_room(self, number: int) -> None:

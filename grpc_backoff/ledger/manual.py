@@ -20,14 +20,14 @@ class Manual:
 
     async def pause(self, target: str) -> None:
         """Let no operations of a target be claimed until `resume`."""
-        if not await self._db.has(self._db.dialect.oldest + 1):
-            self._db.check_tables(self._db.dialect.oldest + 1, "a pause")
+        if await self._db.still_oldest():
+            self._db.check_tables("a pause")
         text = f"INSERT INTO {self._db.paused} VALUES (:target) ON CONFLICT DO NOTHING RETURNING target"
         await self._db.rows(text, {"target": bare_target(target)})
 
     async def resume(self, target: str) -> bool:
         """End a pause; return whether the target was paused."""
-        if not await self._db.has(self._db.dialect.oldest + 1):
+        if await self._db.still_oldest():
             return False
         text = f"DELETE FROM {self._db.paused} WHERE target = :target RETURNING target"
         return bool(await self._db.rows(text, {"target": bare_target(target)}))
@@ -45,10 +45,8 @@ class Manual:
             f"backoff_request_seconds = NULL, next_attempt_at = {now}, began = {now}, finished = NULL, "
             "request = coalesce(:request, request)"
         )
-        if await self._db.has(self._db.dialect.expiry):
-            changes += ", not_after = NULL"
-        if not self._db.is_oldest:
-            changes += ", reason = NULL"
+        if not await self._db.still_oldest():
+            changes += ", not_after = NULL, reason = NULL"
         return await self._changed(ids, changes, states, request=request)
 
     async def discard(self, ids: Sequence[str]) -> list[str]:

@@ -241,7 +241,6 @@ class PostgresStore(Store):
         ),
         key_lock="pg_advisory_xact_lock(hashtextextended({} || ' ' || {}, 0))",
         oldest=3,
-        expiry=5,
         waiting=1.0,  # NOTIFY wakes those that wait for a response
         sizes=(
             "SELECT relname = 'operations_due', reltuples FROM pg_class c "

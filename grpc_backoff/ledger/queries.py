@@ -85,7 +85,7 @@ class Queries(Part):
 
     async def outcome(self, id: str) -> OperationOutcome | None:  # noqa: A002
         """Return how an operation stands, with its response if that is stored; None if there is no such operation."""
-        response = "o.response" if await self._db.has(self._db.dialect.expiry) else "NULL"
+        response = "NULL" if await self._db.still_oldest() else "o.response"
         text = (
             f"SELECT o.id, o.state, o.attempts, o.code, o.details, {response} FROM {self._db.dialect.operations} o "
             "WHERE o.id = :id"

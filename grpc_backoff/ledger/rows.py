@@ -17,7 +17,8 @@ from grpc_backoff.policy.retry import RetryPolicy
 PolicyOf = Callable[[str], RetryPolicy]
 """A function that returns the policy described by an operation's text."""
 COLUMNS = tuple(part.name for part in dataclasses.fields(Operation) if part.name != "problem")
-OPERATION = ", ".join(COLUMNS)
+LATER = ("reason", "order_key", "not_after", "keep_response")
+"""The columns that the tables of 0.2.0 lack (LG-18)."""
 READY = (
     "id",
     "state",

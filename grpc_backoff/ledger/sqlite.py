@@ -67,7 +67,6 @@ class SQLiteStore(Store):
         leased=", lease_seconds = :lease",
         expired="o.lease_until <= :now",
         oldest=2,
-        expiry=4,
         waiting=0.1,
         sizes=(
             "SELECT true, count(*) FROM ledger_operations o WHERE {open} "

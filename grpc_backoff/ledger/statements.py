@@ -70,7 +70,6 @@ class Dialect(NamedTuple):
         key_lock: locks the order key `{1}` of a target `{0}` until the transaction ends, unless that is locked anyway.
         versions: the table that contains the version of the tables.
         oldest: the oldest version of the tables that can be used without an upgrade: that of 0.2.0 (LG-18).
-        expiry: the version of the tables from which operations have `not_after` and `keep_response`.
         waiting: how many seconds pass at most until a waiter looks again for an outcome.
         disturbed: SQL that extends a query: whether stored times must be corrected.
         leased: what else is written when a lease begins or is extended.
@@ -92,7 +91,6 @@ class Dialect(NamedTuple):
     refuse: str
     versions: str
     oldest: int
-    expiry: int
     waiting: float
     key_lock: str = ""
     disturbed: str = ""

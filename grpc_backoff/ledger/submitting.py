@@ -10,12 +10,11 @@ from grpc_backoff.ledger.database import Part
 from grpc_backoff.ledger.errors import LedgerStateError, LedgerUnavailableError
 from grpc_backoff.ledger.metadata import encode_metadata
 from grpc_backoff.ledger.records import Submission, Submitted
+from grpc_backoff.ledger.rows import LATER
 from grpc_backoff.ledger.statements import PARAMETER, Access, ParameterStyle, Plan, Row, Statement, batches
 
 _MARKS: Mapping[str, str] = {"format": "%s", "qmark": "?", "numeric_dollar": "${}"}
-_LATER = ("order_key", "not_after", "keep_response")
-"""The parts of a submission that the tables of earlier versions have no place for (LG-18)."""
-_GIVEN = ", ".join(name for name in Submission._fields if name not in ("not_before", *_LATER))
+_GIVEN = ", ".join(name for name in Submission._fields if name not in ("not_before", *LATER))
 _INITIAL = "state, attempts, recorded, step, refreshed, lease_token, next_attempt_at, created, began"
 _NEW = "'pending', 0, 0, 0, false, 0, CASE WHEN {at} > {now} THEN {at} ELSE {now} END, {now}, {now}"
 
@@ -39,7 +38,7 @@ class Submitting(Part):
         """Return the transaction of `submit`."""
         new: set[str] = set()
         stored: dict[object, str] = {}
-        if self._db.version < self._db.dialect.expiry:
+        if self._db.is_oldest:
             [[(self._db.version,)]] = yield [Statement(f"SELECT version FROM {self._db.dialect.versions}", {})]
             self._check_later(submissions)
         yield self._key_locks(submissions)
@@ -73,7 +72,7 @@ class Submitting(Part):
     def _check_later(self, submissions: Sequence[Submission]) -> None:
         """Refuse what the tables have no place for (LG-18)."""
         for name in _later(submissions):
-            self._db.check_tables(self._db.dialect.oldest + 1 if name == "order_key" else self._db.dialect.expiry, name)
+            self._db.check_tables(name)
 
     def _new(self, mark: str, later: Sequence[str]) -> str:
         """Return the values of a new row; `mark` comes before each parameter's name."""
@@ -157,7 +156,7 @@ def remedy(submissions: Sequence[Submission]) -> str:
 
 def _later(submissions: Sequence[Submission]) -> list[str]:
     """Return those parts of submissions that the tables of earlier versions have no place for."""
-    return [name for name in _LATER if any(getattr(submission, name) is not None for submission in submissions)]
+    return [name for name in LATER if any(getattr(submission, name, None) is not None for submission in submissions)]
 
 
 def _found(submission: Submission, stored: Mapping[object, str]) -> str | None:

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
 import pytest
 
 from grpc_backoff import OptionError
-from grpc_backoff.ledger import Filter, Ledger, LedgerHooks, LedgerSchemaError, OperationExpired, OperationState, sync
+from grpc_backoff.ledger import Filter, Ledger, LedgerHooks, OperationExpired, OperationState, sync
 from grpc_backoff.ledger.records import AttemptReport
 from tests.echo import Message
-from tests.ledger import previous
-from tests.ledger.conftest import SETTINGS, connected, open_store
+from tests.ledger.conftest import SETTINGS, connected
 from tests.ledger.steps import QUICK, SHOP, UNAVAILABLE, claimed, expired, failed, one, submitted
-from tests.ledger.test_delivery import FAST, at_work, until
+from tests.ledger.test_delivery import at_work, until
 
 PAST = 1.0
 FAR = 4e9
-BEFORE = {"postgres": 4, "sqlite": 3}
-"""The versions of the tables before `not_after`."""
 
 
 async def test_it_expires(store):
@@ -160,48 +156,3 @@ async def test_in_a_statement(url, ledger):
         connection.execute(text, given)
 
     assert (await ledger.get(prepared.id)).not_after == FAR
-
-
-@pytest.fixture
-def older(url):
-    """The URL of a ledger with the tables of the version before `not_after`."""
-    kind = "postgres" if "://" in url else "sqlite"
-    previous.create_tables(url, kind, BEFORE[kind])
-    return url
-
-
-async def test_tables_of_the_version_before(older, shop):
-    """LG-18: the tables of the version before are used as they are; `not_after` is refused until `migrate`."""
-    async with at_work(older, shop, replace(FAST, policy="max_attempts: 1")) as (ledger, unary):
-        plain = await ledger.submit(unary, Message(text="plain"), order_key="k")
-        done = await until(ledger, plain.id, OperationState.SUCCEEDED)
-        with pytest.raises(LedgerSchemaError, match=r"not_after needs version .* nothing was stored; .*`migrate\(\)`"):
-            await ledger.submit(unary, Message(text="late"), not_after=PAST)
-        with pytest.raises(LedgerSchemaError, match="keep_response needs version"):
-            await ledger.submit(unary, Message(text="late"), keep_response=9)
-        assert (await ledger.wait(plain.id, 5)).response is None
-        with pytest.raises(LedgerSchemaError, match="not_after needs version"):
-            ledger.statement(ledger.prepared(unary, Message(text="late"), not_after=PAST))
-        assert len(await ledger.find()) == 1
-
-        async with await Ledger.open(older, settings=FAST) as other:
-            before, after = await other.migrate()
-        late = await ledger.submit(unary, Message(text="late"), not_after=PAST)
-        await until(ledger, late.id, OperationState.EXPIRED)
-
-    assert done.not_after is None
-    assert after == before + 1
-    assert shop.executed == {"plain": 1}
-
-
-async def test_opening_does_not_upgrade(older):
-    """LG-18: `open` leaves tables that it can use as they are, also with `migrate=False`."""
-    for migrate in (True, False):
-        async with await Ledger.open(older, settings=SETTINGS, migrate=migrate) as ledger:
-            assert await ledger.submit(SHOP, "/shop.Orders/Place", b"x")
-    store = open_store(older)
-    try:
-        before, after = await store.migrate(apply=True)
-    finally:
-        await store.close()
-    assert after == before + 1

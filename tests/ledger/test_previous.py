@@ -131,7 +131,31 @@ async def test_what_they_lack(older):
         ledger.pause(SHOP)
         new = ledger.submit("other:1", METHOD, b"x", idempotency_key="k", order_key="k", not_after=4e9, keep_response=9)
         assert ledger.get(new.id).order_key == "k"
-    assert after == before + 2
+    assert after == before + 1
+
+
+async def test_opening_does_not_upgrade(older):
+    """LG-18: `open` leaves tables that it can use as they are, also with `migrate=False`."""
+    for migrate in (True, False):
+        async with await Ledger.open(older, settings=SETTINGS, migrate=migrate) as ledger:
+            assert await ledger.submit(SHOP, METHOD, b"x")
+    store = open_store(older)
+    try:
+        before, after = await store.migrate(apply=True)
+    finally:
+        await store.close()
+    assert after == before + 1
+
+
+async def test_expiry_after_another_process_migrates(older, shop):
+    """LG-17, LG-18: `not_after` is taken, and operations expire, once another process has migrated."""
+    async with at_work(older, shop, FAST) as (ledger, unary):
+        async with await Ledger.open(older, settings=FAST) as other:
+            await other.migrate()
+        late = await ledger.submit(unary, Message(text="late"), not_after=1.0)
+        await until(ledger, late.id, OperationState.EXPIRED)
+
+    assert shop.executed["late"] == 0
 
 
 async def test_another_process_migrates(older):
