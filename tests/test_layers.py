@@ -46,7 +46,6 @@ WITHOUT = {
     "ledger/waking.py": "test_waiting.py, beside where its test would be, and test_ledger.py gathers wake-ups",
     "ledger/operation_events.py": "records without behaviour; test_log.py and test_otel.py make and read them all",
     "ledger/records.py": "records without behaviour; test_submitting.py and test_recording.py read every field",
-    "ledger/database.py": "what the parts of a store need of it, in every test of theirs",
     "ledger/statements.py": "what the two stores share; their tests execute statements of every kind",
     "base/status.py": "records without behaviour; the tests of events and errors make and read them all",
     "base/threads.py": "sync/test_endings.py and sync/test_shortage.py run programs whose threads never start or run",

@@ -23,6 +23,7 @@ from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.config.policy_string import parse_policy
 from grpc_backoff.config.target import bare_target
 from grpc_backoff.decide.calls.decision import FailedAttempt
+from grpc_backoff.ledger import claiming
 from grpc_backoff.ledger.announcing import Announcer
 from grpc_backoff.ledger.calling import Caller, cut
 from grpc_backoff.ledger.delivery_state import DeliveryState
@@ -106,9 +107,9 @@ class Delivery:
     async def _wind_up(self) -> None:
         """Let running attempts finish within the grace period, record the results, and give back the rest."""
         state = self._state
-        claiming, *beside = self._beside
-        claiming.cancel()
-        await asyncio.gather(claiming, return_exceptions=True)
+        claims, *beside = self._beside
+        claims.cancel()
+        await asyncio.gather(claims, return_exceptions=True)
         if state.running:
             await asyncio.wait(state.running, timeout=state.settings.grace)
         for task in state.running:
@@ -131,7 +132,7 @@ class Delivery:
         given_back = state.held - {Lease.of(operation) for _, operation in unrecorded}
         if given_back:
             with contextlib.suppress(LedgerError):  # the leases expire by themselves
-                await state.store.claiming.release(sorted(given_back))
+                await claiming.release(state.store, sorted(given_back))
 
     # Claiming.
 
@@ -203,12 +204,12 @@ class Delivery:
         """
         state = self._state
         owner, lease, without = self._owner, state.settings.lease, tuple(self._unknown)
-        claim = functools.partial(state.store.claiming.claim, self.target, owner=owner, lease=lease, without=without)
+        claim = functools.partial(claiming.claim, state.store, self.target, owner=owner, lease=lease, without=without)
         taken: list[Operation] = []
         more = False
         try:
             if self._claims_in_doubt:
-                taken += await state.store.claiming.reclaim(self.target, owner, lease, state.held)
+                taken += await claiming.reclaim(state.store, self.target, owner, lease, state.held)
                 self._claims_in_doubt = False
             for method, limit in self._limits.items():
                 room = min(limit - self._by_method[method], free - len(taken))
@@ -227,7 +228,7 @@ class Delivery:
 
     async def _next_due(self) -> float | None:
         full = [method for method, limit in self._limits.items() if self._by_method[method] >= limit]
-        return await self._state.store.claiming.next_due(self.target, self._unknown, full)
+        return await claiming.next_due(self._state.store, self.target, self._unknown, full)
 
     async def _pause(self, due: float | None) -> None:
         """Wait until an operation is due, a notification arrives, or it is time to poll (LG-12)."""
@@ -287,6 +288,6 @@ class Delivery:
     async def _release(self, operation: Operation) -> None:
         state = self._state
         with contextlib.suppress(LedgerError):  # otherwise the lease expires by itself
-            await state.store.claiming.release([Lease.of(operation)])
+            await claiming.release(state.store, [Lease.of(operation)])
         state.held.discard(Lease.of(operation))
         state.news.set()

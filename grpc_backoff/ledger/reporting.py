@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from grpc_backoff.ledger import queries, recording
 from grpc_backoff.ledger.announcing import Announcer
 from grpc_backoff.ledger.delivery_state import DeliveryState
 from grpc_backoff.ledger.errors import LedgerBusyError, LedgerError, LedgerStateError
@@ -72,7 +73,7 @@ class AttemptReports:
         batch = self.ended[:_MANY]
         self._unrecorded.clear()
         try:
-            answers = await self._state.store.recording.record([report for report, _ in batch])
+            answers = await recording.record_ends(self._state.store, [report for report, _ in batch])
             answers = [
                 await self._first_answer(report, answer) for (report, _), answer in zip(batch, answers, strict=True)
             ]
@@ -105,7 +106,7 @@ class AttemptReports:
     async def record_what_is_aside(self) -> None:
         """Try again to record what was set aside; its leases are extended meanwhile, so that nothing runs again."""
         for report, operation in [*self.aside]:
-            [answer] = await self._state.store.recording.record([report])
+            [answer] = await recording.record_ends(self._state.store, [report])
             if not isinstance(answer, LedgerStateError):
                 self.aside.remove((report, operation))
                 self._settle(report, operation, answer)
@@ -118,8 +119,8 @@ class AttemptReports:
             return recorded
         if Lease(report.id, report.token) not in self._doubted:
             return recorded
-        found = await self._state.store.queries.find(Filter(ids=(report.id,)), 1)
-        attempts = await self._state.store.queries.attempts(report.id)
+        found = await queries.find(self._state.store, Filter(ids=(report.id,)), 1)
+        attempts = await queries.attempts(self._state.store, report.id)
         return (recalled(found[0], attempts, report) if found else None) or recorded
 
     def tell(self, operation: Operation, recorded: Recorded) -> None:

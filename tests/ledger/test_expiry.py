@@ -7,7 +7,18 @@ import time
 import pytest
 
 from grpc_backoff import OptionError
-from grpc_backoff.ledger import Filter, Ledger, LedgerHooks, OperationExpired, OperationState, sync
+from grpc_backoff.ledger import (
+    Filter,
+    Ledger,
+    LedgerHooks,
+    OperationExpired,
+    OperationState,
+    claiming,
+    manual,
+    queries,
+    recording,
+    sync,
+)
 from grpc_backoff.ledger.records import AttemptReport
 from tests.echo import Message
 from tests.ledger.conftest import SETTINGS, connected
@@ -25,24 +36,24 @@ async def test_it_expires(store):
     ]
 
     taken = await claimed(store, 10)
-    ended = await store.claiming.expire(SHOP, 10)
+    ended = await claiming.expire(store, SHOP, 10)
 
     assert [each.id for each in taken] == [far, plain]
     assert [(each.id, each.state, each.not_after) for each in ended] == [(late, OperationState.EXPIRED, PAST)]
     assert ended[0].finished is not None
-    assert await store.claiming.expire(SHOP, 10) == []
-    assert (await store.counting.queue(SHOP)).counts[OperationState.EXPIRED] == 1
-    assert (await store.counting.queue(SHOP)).length == 2
-    assert await store.claiming.next_due(SHOP) is None
-    assert [each.why for each in await store.queries.ready(Filter(ids=(late,)), 1, lambda _: QUICK)] == ["expired"]
+    assert await claiming.expire(store, SHOP, 10) == []
+    assert (await queries.queue(store, SHOP)).counts[OperationState.EXPIRED] == 1
+    assert (await queries.queue(store, SHOP)).length == 2
+    assert await claiming.next_due(store, SHOP) is None
+    assert [each.why for each in await queries.ready(store, Filter(ids=(late,)), 1, lambda _: QUICK)] == ["expired"]
 
 
 async def test_it_is_not_moved(store):
     """LG-17: `retarget` leaves an expired operation where it is, and moves the others of its target."""
     late, plain = [(await submitted(store, number, not_after=when))[0] for number, when in ((1, PAST), (2, None))]
-    await store.claiming.expire(SHOP, 10)
+    await claiming.expire(store, SHOP, 10)
 
-    assert await store.manual.retarget(SHOP, "other:1", 10) == 1
+    assert await manual.retarget(store, SHOP, "other:1", 10) == 1
     assert [(await one(store, id_)).target for id_ in (late, plain)] == [SHOP, "other:1"]
 
 
@@ -50,17 +61,16 @@ async def test_its_order_key_goes_on(store):
     """LG-15, LG-17: the successors of an expired operation go on, also if they were set aside."""
     first, second = await submitted(store, 1, 2, order_key="k")
     [held] = await claimed(store)
-    await store.order_keys.set_aside(SHOP, 10, 10)
+    await claiming.set_aside(store, SHOP, 10, 10)
     await failed(store, held)
     await _let_expire(store, first)
 
-    assert [each.id for each in await store.claiming.expire(SHOP, 10)] == [first]
+    assert [each.id for each in await claiming.expire(store, SHOP, 10)] == [first]
     assert [each.id for each in await claimed(store, 10)] == [second]
 
 
 async def _let_expire(store, id_):
-    d = store.dialect
-    text = f"UPDATE {d.operations} SET not_after = {d.at.format('1')} WHERE id = :id RETURNING id"
+    text = f"UPDATE {store.operations} SET not_after = {store.at.format('1')} WHERE id = :id RETURNING id"
     await store.rows(text, {"id": id_})
 
 
@@ -71,10 +81,10 @@ async def test_a_running_attempt_goes_on(store):
     for id_ in (good, bad):
         await _let_expire(store, id_)
 
-    assert await store.claiming.expire(SHOP, 10) == []
-    [told] = await store.recording.record([AttemptReport(first.id, first.lease_token, QUICK)])
+    assert await claiming.expire(store, SHOP, 10) == []
+    [told] = await recording.record_ends(store, [AttemptReport(first.id, first.lease_token, QUICK)])
     await failed(store, second, QUICK)
-    ended = await store.claiming.expire(SHOP, 10)
+    ended = await claiming.expire(store, SHOP, 10)
 
     assert told.state is OperationState.SUCCEEDED
     assert [(each.id, each.attempts) for each in ended] == [(bad, 1)]
@@ -86,13 +96,13 @@ async def test_a_late_success_counts(url, store):
     [operation] = await claimed(store)
     await _let_expire(store, id_)
     await expired(url, 60)
-    await store.recording.lost(None, lambda _: QUICK, 10)
-    assert [each.state for each in await store.claiming.expire(SHOP, 10)] == [OperationState.EXPIRED]
+    await recording.lost(store, None, lambda _: QUICK, 10)
+    assert [each.state for each in await claiming.expire(store, SHOP, 10)] == [OperationState.EXPIRED]
 
     late = AttemptReport(id_, operation.lease_token, QUICK)
-    await store.recording.record([late._replace(failure=UNAVAILABLE)])
+    await recording.record_ends(store, [late._replace(failure=UNAVAILABLE)])
     assert (await one(store, id_)).state is OperationState.EXPIRED
-    await store.recording.record([late])
+    await recording.record_ends(store, [late])
     assert (await one(store, id_)).state is OperationState.SUCCEEDED
 
 
@@ -104,9 +114,9 @@ async def test_replay_and_prune(url):
             (await ledger.submit(SHOP, "/shop.Orders/Place", b"y", not_after=PAST)).id,
         ]
         await ledger.pause(SHOP)  # which does not keep them from expiring
-        assert len(await ledger.store.claiming.expire(SHOP, 10)) == 2
+        assert len(await claiming.expire(ledger.store, SHOP, 10)) == 2
         assert await ledger.replay(ids[0]) == ids[:1]
-        assert await ledger.store.claiming.expire(SHOP, 10) == []
+        assert await claiming.expire(ledger.store, SHOP, 10) == []
         replayed = await ledger.get(ids[0])
         assert (replayed.state, replayed.not_after, replayed.attempts) == (OperationState.PENDING, None, 0)
         assert await ledger.prune(0) == 1

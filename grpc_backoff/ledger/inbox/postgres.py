@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from grpc_backoff.base.base_errors import MissingExtra
-from grpc_backoff.ledger.database import check_version
 from grpc_backoff.ledger.errors import LedgerSchemaError, LedgerUnavailableError, first_line
 from grpc_backoff.ledger.inbox.decision import AioExecute, Busy, Execute, Query, Trouble, statements
 from grpc_backoff.ledger.schema import migrations, upgrade
+from grpc_backoff.ledger.store import check_version
 
 try:
     import psycopg

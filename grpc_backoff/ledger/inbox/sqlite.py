@@ -14,12 +14,12 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from grpc_backoff.ledger.database import check_version
 from grpc_backoff.ledger.errors import LedgerSchemaError, LedgerUnavailableError
 from grpc_backoff.ledger.inbox.decision import AioExecute, Busy, Execute, Query, Trouble, statements
 from grpc_backoff.ledger.schema import migrations
 from grpc_backoff.ledger.sqlite import BUSY, identity_of, upgrade_file, version_of
 from grpc_backoff.ledger.statements import Row
+from grpc_backoff.ledger.store import check_version
 
 ResultT = TypeVar("ResultT")
 _TIMEOUT = 5.0
