@@ -31,8 +31,7 @@ from grpc_backoff.ledger.calling import cut
 from grpc_backoff.ledger.delivery import Delivery
 from grpc_backoff.ledger.errors import LedgerLimitError, LedgerStateError, LedgerUnavailableError, wrong_type
 from grpc_backoff.ledger.operating import Operating, checked
-from grpc_backoff.ledger.operation_events import Listener
-from grpc_backoff.ledger.operation_hooks import LedgerHooks
+from grpc_backoff.ledger.operation_events import LedgerHooks, Listener
 from grpc_backoff.ledger.parameters import policy_text
 from grpc_backoff.ledger.preparing import Preparing, check_prepared, read_pairs
 from grpc_backoff.ledger.records import (

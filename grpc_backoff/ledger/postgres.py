@@ -32,17 +32,7 @@ from grpc_backoff.ledger.errors import (
 )
 from grpc_backoff.ledger.records import AttemptReport, OperationState, Recorded, Submission, Submitted
 from grpc_backoff.ledger.schema import migrations, upgrade
-from grpc_backoff.ledger.statements import (
-    NO_LEASE,
-    PARAMETER,
-    Access,
-    Plan,
-    Row,
-    Statement,
-    follow,
-    follow_async,
-    one,
-)
+from grpc_backoff.ledger.statements import NO_LEASE, PARAMETER, Access, Plan, Row, Statement, follow, follow_async, one
 from grpc_backoff.ledger.store import Store, check_version
 from grpc_backoff.policy.ledger_settings import LedgerSettings
 

@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.ledger.errors import LedgerStateError, LedgerUnavailableError
-from grpc_backoff.ledger.metadata import encode_metadata
 from grpc_backoff.ledger.records import Submission, Submitted
-from grpc_backoff.ledger.rows import LATER
+from grpc_backoff.ledger.rows import LATER, encode_metadata
 from grpc_backoff.ledger.statements import PARAMETER, Access, ParameterStyle, Plan, Row, Statement, batches
 from grpc_backoff.ledger.store import Store
 

@@ -10,7 +10,6 @@ from grpc_backoff.ledger import claiming, manual, queries, recording
 from grpc_backoff.ledger.delivery_state import DeliveryState
 from grpc_backoff.ledger.errors import LedgerError
 from grpc_backoff.ledger.records import WELL, Filter, Recorded
-from grpc_backoff.ledger.reporting import AttemptReports
 from grpc_backoff.ledger.rows import PolicyOf
 
 _MANY = 1000
@@ -28,10 +27,9 @@ _SWEEP_SHARE = 0.05
 class Upkeep:
     """Extends leases, ends those of dead owners, keeps order keys in order, prunes and sweeps."""
 
-    def __init__(self, state: DeliveryState, reports: AttemptReports, policy_of: PolicyOf) -> None:
+    def __init__(self, state: DeliveryState, policy_of: PolicyOf) -> None:
         """Begin with leases that are as good as extended; `policy_of` returns the policy that a text describes."""
         self._state = state
-        self._reports = reports
         self._policy_of = policy_of
         self._extended_at = time.monotonic()
         self._lost: list[Recorded] = []
@@ -59,15 +57,15 @@ class Upkeep:
         while True:
             with contextlib.suppress(LedgerError):  # as above
                 await state.store.look(state.target)
-                if not self._reports.is_crowded:
+                if not state.is_crowded:
                     if time.monotonic() - self._extended_at >= state.settings.lease:
                         await self._extend()  # after an outage, this process's leases have expired but are not lost
                     await self._find_lost(first=time.monotonic() < look_at)
                 await self._expire()
                 await claiming.set_aside(state.store, state.target, _MANY, 2 * state.settings.concurrency)
                 if time.monotonic() >= look_at:
-                    if self._reports.aside:
-                        await self._reports.record_what_is_aside()
+                    if state.aside:
+                        await state.record_what_is_aside()
                         state.room_made.set()
                         state.news.set()  # the next operation of an order key
                     await claiming.take_up(state.store)
@@ -92,13 +90,13 @@ class Upkeep:
         lost, self._lost = self._lost, []
         for recorded in lost:
             if recorded.id in by_id:
-                self._reports.tell(by_id[recorded.id], recorded)
+                state.tell(by_id[recorded.id], recorded)
 
     async def _expire(self) -> None:
-        if self._reports.is_crowded:
+        if self._state.is_crowded:
             return
         for operation in await claiming.expire(self._state.store, self._state.target, _MANY):
-            self._reports.tell(operation, Recorded(operation.id, operation.state, operation.attempts, live=True))
+            self._state.tell(operation, Recorded(operation.id, operation.state, operation.attempts, live=True))
             self._state.news.set()  # there may be a next operation of its order key
 
     async def sweep(self) -> None:

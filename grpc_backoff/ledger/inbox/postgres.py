@@ -8,7 +8,7 @@ from typing import Any
 
 from grpc_backoff.base.base_errors import MissingExtra
 from grpc_backoff.ledger.errors import LedgerSchemaError, LedgerUnavailableError, first_line
-from grpc_backoff.ledger.inbox.decision import AioExecute, Busy, Execute, Query, Trouble, statements
+from grpc_backoff.ledger.inbox.decision import AioExecute, Busy, Execute, Query, Statements, Trouble
 from grpc_backoff.ledger.schema import migrations, upgrade
 from grpc_backoff.ledger.store import check_version
 
@@ -49,7 +49,7 @@ def trouble_of(error: Exception) -> Trouble:
 class _Postgres:
     """What both APIs share: the statements, the table, its pruning and the pool."""
 
-    statements = statements(
+    statements = Statements(
         "grpc_backoff.inbox",
         "%s",
         "now() - make_interval(secs => %s)",

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from grpc_backoff.ledger.errors import LedgerSchemaError, LedgerUnavailableError
-from grpc_backoff.ledger.inbox.decision import AioExecute, Busy, Execute, Query, Trouble, statements
+from grpc_backoff.ledger.inbox.decision import AioExecute, Busy, Execute, Query, Statements, Trouble
 from grpc_backoff.ledger.schema import migrations
 from grpc_backoff.ledger.sqlite import BUSY, identity_of, upgrade_file, version_of
 from grpc_backoff.ledger.statements import Row
@@ -48,7 +48,7 @@ def _authorize(action: int, *_about: str | None) -> int:
 class _SQLite:
     """What both APIs share: the statements, the table and the connection."""
 
-    statements = statements("ledger_inbox", "?", "(julianday('now') - 2440587.5) * 86400.0 - ?")
+    statements = Statements("ledger_inbox", "?", "(julianday('now') - 2440587.5) * 86400.0 - ?")
     errors = (sqlite3.Error, Busy, _Unusable)
     trouble = staticmethod(trouble_of)
 
