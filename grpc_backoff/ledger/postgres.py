@@ -396,7 +396,7 @@ class PostgresStore(Store):
     async def migrate(self, *, apply: bool, needed_only: bool = False) -> tuple[int, int]:
         """Bring the tables to this library's version (LG-13), unless they can be used as they are (LG-18)."""
         known = migrations("postgres")
-        newest = known[-1].number
+        newest = len(known)
 
         async def migrate(connection: Session) -> tuple[int, int]:
             async with connection.transaction():

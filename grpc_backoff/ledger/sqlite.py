@@ -23,7 +23,7 @@ from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.ledger import submitting
 from grpc_backoff.ledger.errors import LedgerBusyError, LedgerSchemaError, LedgerUnavailableError, rejection, wrong_type
 from grpc_backoff.ledger.records import Submission, Submitted
-from grpc_backoff.ledger.schema import Migration, migrations, upgrade
+from grpc_backoff.ledger.schema import migrations, upgrade
 from grpc_backoff.ledger.statements import Access, Plan, Row, Statement, follow
 from grpc_backoff.ledger.store import Store, check_version
 from grpc_backoff.policy.ledger_settings import LedgerSettings
@@ -216,7 +216,7 @@ class SQLiteStore(Store):
     def _migrate(self, connection: sqlite3.Connection, *, apply: bool, needed_only: bool) -> tuple[int, int]:
         known = migrations("sqlite")
         before = version_of(connection, "ledger_schema")
-        newest = known[-1].number
+        newest = len(known)
         check_version(self._name, before, newest, apply=apply, oldest=self.oldest)
         connection.execute("PRAGMA journal_mode = WAL")
         if not apply or before >= (self.oldest if needed_only else newest):
@@ -302,7 +302,7 @@ def version_of(connection: sqlite3.Connection, table: str) -> int:
     return 0 if row is None else int(row[0])
 
 
-def upgrade_file(connection: sqlite3.Connection, known: list[Migration], table: str) -> int:
+def upgrade_file(connection: sqlite3.Connection, known: list[str], table: str) -> int:
     """Bring a file to the newest version in the open transaction; return the version before."""
     before = version_of(connection, table)
     statement = ""

@@ -193,7 +193,7 @@ class Store(abc.ABC):
         """
         return False
 
-    async def record_plain(self, reports: Sequence[AttemptReport]) -> dict[tuple[str, int | None], Recorded]:  # noqa: ARG002
+    async def record_plain(self, reports: Sequence[AttemptReport]) -> dict[tuple[str, int | None], Recorded]:  # noqa: ARG002 - for databases that can
         """Record some of these successes that leave nothing to decide, if one statement can; return which, by lease."""
         return {}
 

@@ -44,7 +44,7 @@ _KIND = {
 def create_tables(url, kind):
     """Create the tables of version 0.2."""
     version = SCHEMAS[kind]
-    sql = [migration.sql for migration in migrations(kind)[:version]]
+    sql = migrations(kind)[:version]
     if kind == "postgres":
         with psycopg.connect(url) as connection:
             connection.execute("CREATE SCHEMA grpc_backoff")

@@ -127,9 +127,9 @@ def test_growth_beyond_every_float(database):
 
 def test_no_number_stands_in_sql():
     """LG-3: the SQL files contain no policy defaults: their only numbers are 0, 1 and 2."""
-    for migration in migrations("postgres") + migrations("sqlite"):
-        code = re.sub(r"--.*|'[^']*'|SET \(fillfactor = \d+\)", "", migration.sql)
-        assert set(re.findall(r"(?<![\w.])\d+(?:\.\d+)?", code)) <= {"0", "1", "2"}, migration.name
+    for sql_text in migrations("postgres") + migrations("sqlite"):
+        code = re.sub(r"--.*|'[^']*'|SET \(fillfactor = \d+\)", "", sql_text)
+        assert set(re.findall(r"(?<![\w.])\d+(?:\.\d+)?", code)) <= {"0", "1", "2"}, sql_text
 
 
 async def test_readiness_is_equal(postgres_url):

@@ -76,7 +76,7 @@ class _Postgres:
     def migrate(self, *, apply: bool) -> None:
         """Bring the table to this library's version (LG-13)."""
         known = migrations("inbox_postgres")
-        newest = known[-1].number
+        newest = len(known)
         with self.connected() as connection:
             before = _version(connection)
             if before == newest:
