@@ -91,14 +91,14 @@ async def record_ends(
     The result of a report whose row cannot be read, or is rejected by the database, is an error; so is that of a row
     that another process has locked, if the database locks rows. The others are recorded.
     """
-    done = await db.record_plain([report for report in reports if is_plain(report)])
-    outcomes = [done.get((report.id, report.token)) if is_plain(report) else None for report in reports]
+    done = await db.record_plain([report for report in reports if _is_plain(report)])
+    outcomes = [done.get((report.id, report.token)) if _is_plain(report) else None for report in reports]
     rest = [report for report, answer in zip(reports, outcomes, strict=True) if answer is None]
     others = iter(await _record_all(db, rest) if rest else ())
     return [answer or next(others) for answer in outcomes]
 
 
-def is_plain(report: AttemptReport) -> bool:
+def _is_plain(report: AttemptReport) -> bool:
     """Return whether a report is about a success under a lease, whose response is not kept: nothing is to decide."""
     return report.failure is None and report.token is not None and report.response is None
 
