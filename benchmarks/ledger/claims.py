@@ -9,6 +9,7 @@ import uuid
 from collections import Counter
 from dataclasses import dataclass, replace
 
+from grpc_backoff.ledger import claiming, recording, submitting
 from grpc_backoff.ledger.ledger import open_store
 from grpc_backoff.ledger.records import AttemptReport, Submission
 from grpc_backoff.policy.ledger_settings import LedgerSettings
@@ -36,9 +37,11 @@ async def _claim(url: str) -> list[str]:
     store = open_store(url, _SETTINGS)
     mine: list[str] = []
     try:
-        while taken := await store.claiming.claim("t", _BATCH, "me", _LEASE):
+        while taken := await claiming.claim(store, "t", _BATCH, "me", _LEASE):
             mine += [operation.id for operation in taken]
-            await store.recording.record([AttemptReport(each.id, each.lease_token, RETRY["steps"]) for each in taken])
+            await recording.record_ends(
+                store, [AttemptReport(each.id, each.lease_token, RETRY["steps"]) for each in taken]
+            )
     finally:
         await store.close()
     return mine
@@ -54,7 +57,7 @@ async def share(url: str, processes: int, operations: int) -> Shared:
     await store.migrate(apply=True)
     made = [Submission(str(uuid.uuid4()), "t", "/m/m", b"x", (), "steps", None, None) for _ in range(operations)]
     for first in range(0, operations, 1000):
-        await store.submitting.submit(made[first : first + 1000])
+        await submitting.submit(store, made[first : first + 1000])
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["grpc_backoff.ledger", "benchmarks.ledger.claims", "psycopg"])
     answers = context.Queue()

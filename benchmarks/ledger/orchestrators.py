@@ -9,6 +9,7 @@ import uuid
 from dataclasses import dataclass
 
 from grpc_backoff.decide.calls.decision import FailedAttempt
+from grpc_backoff.ledger import queries, recording, submitting
 from grpc_backoff.ledger.ledger import open_store
 from grpc_backoff.ledger.records import AttemptReport, Filter, Submission
 from grpc_backoff.policy.ledger_settings import LedgerSettings
@@ -41,17 +42,17 @@ async def locked(url: str, rounds: int) -> Tally:
     attempts = lost = outside = 0
     for _ in range(rounds):
         step = str(uuid.uuid4())
-        await stores[0].submitting.submit([Submission(step, "t", "/m/m", b"", (), "steps", None, None)])
+        await submitting.submit(stores[0], [Submission(step, "t", "/m/m", b"", (), "steps", None, None)])
         await asyncio.gather(
             *(
-                store.recording.record(
-                    [AttemptReport(step, None, _STEPS, FailedAttempt("UNAVAILABLE"), draw=rng.random())]
+                recording.record_ends(
+                    store, [AttemptReport(step, None, _STEPS, FailedAttempt("UNAVAILABLE"), draw=rng.random())]
                 )
                 for store in stores
             )
         )
-        [operation] = await stores[0].queries.find(Filter(ids=(step,)), 1)
-        rows = await stores[0].queries.attempts(step)
+        [operation] = await queries.find(stores[0], Filter(ids=(step,)), 1)
+        rows = await queries.attempts(stores[0], step)
         attempts += len(rows)
         lost += _AT_ONCE - min(operation.attempts, len({row.number for row in rows}))
         low, high = _STEPS.bounds(_AT_ONCE)

@@ -15,7 +15,7 @@ import grpc.aio
 import psycopg
 
 from grpc_backoff import aio
-from grpc_backoff.ledger import Ledger, LedgerSettings
+from grpc_backoff.ledger import Ledger, LedgerSettings, claiming, queries, submitting
 from grpc_backoff.ledger.ledger import open_store
 from grpc_backoff.ledger.records import Lease, Submission
 from grpc_backoff.ledger.statements import batches
@@ -87,16 +87,17 @@ async def claim_latency(url: str, rows: int, claims: int) -> Rate:
     store = open_store(url, _SETTINGS)
     await store.migrate(apply=True)
     for _ in range(rows // 1000):
-        await store.submitting.submit(
-            [Submission(str(uuid.uuid4()), "t", METHOD, b"x" * 100, (), "steps", None, None) for _ in range(1000)]
+        await submitting.submit(
+            store,
+            [Submission(str(uuid.uuid4()), "t", METHOD, b"x" * 100, (), "steps", None, None) for _ in range(1000)],
         )
     took = []
     began = time.monotonic()
     for _ in range(claims):
         begin = time.monotonic()
-        taken = await store.claiming.claim("t", 10, "me", 60.0)
+        taken = await claiming.claim(store, "t", 10, "me", 60.0)
         took.append(time.monotonic() - begin)
-        await store.claiming.release([Lease(each.id, each.lease_token) for each in taken])
+        await claiming.release(store, [Lease(each.id, each.lease_token) for each in taken])
     seconds = time.monotonic() - began
     await store.close()
     return _percentiles(f"claims of 10 at {rows} rows waiting", seconds, sorted(took))
@@ -146,7 +147,7 @@ async def deliveries(url: str, number: int, concurrency: int, keys: int = 0) -> 
             await channel.channel_ready()
             began = time.monotonic()
             task = asyncio.ensure_future(ledger.deliver(channel))
-            while await ledger.store.counting.waiting(1):  # noqa: ASYNC110 - polls the database
+            while await queries.waiting(ledger.store, 1):  # noqa: ASYNC110 - polls the database
                 await asyncio.sleep(0.05)
             seconds = time.monotonic() - began
             task.cancel()

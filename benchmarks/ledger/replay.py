@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from grpc_backoff.config.policy_string import parse_policy
 from grpc_backoff.decide.calls.decision import FailedAttempt
-from grpc_backoff.ledger import LedgerSettings, OperationState
+from grpc_backoff.ledger import LedgerSettings, OperationState, queries, recording, submitting
 from grpc_backoff.ledger.ledger import open_store
 from grpc_backoff.ledger.records import AttemptReport, Filter, Submission
 from grpc_backoff.policy.presets import LEDGER
@@ -41,9 +41,9 @@ async def _fail(url: str, number: int) -> None:
     policy = parse_policy(_ONCE)
     for _ in range(number // _MANY):
         made = [Submission(str(uuid.uuid4()), "t", "/m/m", _REQUEST, (), _ONCE, None, None) for _ in range(_MANY)]
-        await store.submitting.submit(made)
-        await store.recording.record(
-            [AttemptReport(each.id, None, policy, FailedAttempt("UNAVAILABLE")) for each in made]
+        await submitting.submit(store, made)
+        await recording.record_ends(
+            store, [AttemptReport(each.id, None, policy, FailedAttempt("UNAVAILABLE")) for each in made]
         )
     await store.close()
 
@@ -51,7 +51,7 @@ async def _fail(url: str, number: int) -> None:
 async def _pending(url: str) -> int:
     store = open_store(url, _SETTINGS)
     try:
-        return len((await store.queries.ids(Filter(states=(OperationState.PENDING,)), 10_000_000))[0])
+        return len((await queries.ids(store, Filter(states=(OperationState.PENDING,)), 10_000_000))[0])
     finally:
         await store.close()
 

@@ -18,6 +18,7 @@ from grpc_backoff.ledger.errors import (
     LedgerUnavailableError,
 )
 from grpc_backoff.ledger.operation_events import (
+    LedgerHooks,
     OperationConflicted,
     OperationDelivered,
     OperationEvent,
@@ -26,7 +27,6 @@ from grpc_backoff.ledger.operation_events import (
     OperationLost,
     OperationRetried,
 )
-from grpc_backoff.ledger.operation_hooks import LedgerHooks
 from grpc_backoff.ledger.records import (
     Filter,
     Operation,

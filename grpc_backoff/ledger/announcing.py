@@ -8,8 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from grpc_backoff.ledger import operation_events
-from grpc_backoff.ledger.operation_events import Listener
-from grpc_backoff.ledger.operation_hooks import LedgerHooks, run_hook
+from grpc_backoff.ledger.operation_events import LedgerHooks, Listener, run_hook
 from grpc_backoff.ledger.records import FINISHED, LOST, WELL, Operation, OperationState, Recorded
 from grpc_backoff.telemetry.log import FIELDS
 

@@ -17,7 +17,7 @@ from grpc_backoff.decide.calls.decision import FailedAttempt
 from grpc_backoff.decide.calls.server_hint import read_hint
 from grpc_backoff.decide.connections import core_texts
 from grpc_backoff.ledger.announcing import Announcer
-from grpc_backoff.ledger.operation_hooks import Refresh, call_hook, run_hook
+from grpc_backoff.ledger.operation_events import Refresh, call_hook, run_hook
 from grpc_backoff.ledger.records import AttemptReport, Lease, Metadata, Operation
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.retry import RetryPolicy

@@ -1,7 +1,7 @@
 """Delivers the operations of one channel's target: claims them, makes the calls, and records the results (LG-10).
 
 This is a shell: the store decides whether and when another attempt follows, by the rules in `transitions`. Five tasks
-run alongside the attempts: one claims operations, one records results in batches (`reporting`), one only extends
+run alongside the attempts: one claims operations, one records results in batches (`delivery_state`), one only extends
 leases, one looks for lost leases and prunes, and one sweeps the database (`upkeep`). None of these tasks waits for a
 hook. Hooks run in separate tasks, and while too many hooks are running, nothing is claimed.
 """
@@ -14,6 +14,7 @@ import functools
 import itertools
 import logging
 from collections import Counter
+from collections.abc import Iterator
 
 import grpc
 import grpc.aio
@@ -23,13 +24,13 @@ from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.config.policy_string import parse_policy
 from grpc_backoff.config.target import bare_target
 from grpc_backoff.decide.calls.decision import FailedAttempt
+from grpc_backoff.ledger import claiming
 from grpc_backoff.ledger.announcing import Announcer
 from grpc_backoff.ledger.calling import Caller, cut
 from grpc_backoff.ledger.delivery_state import DeliveryState
 from grpc_backoff.ledger.errors import LedgerError, LedgerUnavailableError
 from grpc_backoff.ledger.preparing import Policies
 from grpc_backoff.ledger.records import AttemptReport, Lease, Operation
-from grpc_backoff.ledger.reporting import AttemptReports
 from grpc_backoff.ledger.store import Store
 from grpc_backoff.ledger.upkeep import Upkeep
 from grpc_backoff.policy.backoff import Random
@@ -40,6 +41,8 @@ _MOMENT = 0.01
 """Seconds between checks of whether a stopping delivery has recorded everything."""
 _CROWDED = 0.05
 """Seconds to wait after a claim that got none of the due operations because other processes held their locks."""
+_COALESCE = 0.01
+"""How long notifications that follow another are batched before they are sent, in seconds."""
 _PARTS = 4
 """A claim waits a moment until one of so many parts of the room is free; with fewer, too few attempts would run."""
 _NUMBERS = itertools.count(1)
@@ -62,12 +65,11 @@ class Delivery:
     ) -> None:
         """Start with nothing claimed; `owner` is the name of this process in leases."""
         self.target = bare_target(channel.target)
-        self._state = DeliveryState(store, settings, self.target)
+        self._state = DeliveryState(store, settings, self.target, announcer)
         self._policies = policies
         self._channel = channel
         self._caller = Caller(channel, announcer, rng)
-        self._reports = AttemptReports(self._state, announcer)
-        self._upkeep = Upkeep(self._state, self._reports, policies.of_any)
+        self._upkeep = Upkeep(self._state, policies.of_any)
         self._limits = dict(settings.method_concurrency)
         self._by_method: Counter[str] = Counter()
         """The running attempts of the methods that have a limit of their own."""
@@ -87,7 +89,7 @@ class Delivery:
     async def run(self) -> None:
         """Deliver until cancelled, or until `end` is called; then give back the operations that were not delivered."""
         upkeep = self._upkeep
-        work = (self._claim(), self._reports.record(), upkeep.extend_leases(), upkeep.keep_house(), upkeep.sweep())
+        work = (self._claim(), self._state.record(), upkeep.extend_leases(), upkeep.keep_house(), upkeep.sweep())
         self._beside = [asyncio.ensure_future(coroutine) for coroutine in work]
         try:
             done, _ = await asyncio.wait(self._beside, return_when=asyncio.FIRST_COMPLETED)
@@ -106,9 +108,9 @@ class Delivery:
     async def _wind_up(self) -> None:
         """Let running attempts finish within the grace period, record the results, and give back the rest."""
         state = self._state
-        claiming, *beside = self._beside
-        claiming.cancel()
-        await asyncio.gather(claiming, return_exceptions=True)
+        claims, *beside = self._beside
+        claims.cancel()
+        await asyncio.gather(claims, return_exceptions=True)
         if state.running:
             await asyncio.wait(state.running, timeout=state.settings.grace)
         for task in state.running:
@@ -117,31 +119,31 @@ class Delivery:
         patience = max(state.settings.grace, state.settings.poll)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(patience):
-                while self._reports.ended or self._reports.flushing:  # noqa: ASYNC110 - it waits for two things, and only at the end
+                while state.ended or state.flushing:  # noqa: ASYNC110 - it waits for two things, and only at the end
                     await asyncio.sleep(_MOMENT)
-        if self._reports.hooks:
-            await asyncio.wait(self._reports.hooks, timeout=patience)
-        rest = [*self._reports.hooks, *beside]
+        if state.hooks:
+            await asyncio.wait(state.hooks, timeout=patience)
+        rest = [*state.hooks, *beside]
         for task in rest:
             task.cancel()
         await asyncio.gather(*rest, return_exceptions=True)
         # If an attempt ended but could not be recorded, its operation is not given back, because the attempt was made.
         # It is recorded as lost when the lease expires.
-        unrecorded = (*self._reports.ended, *self._reports.aside)
+        unrecorded = (*state.ended, *state.aside)
         given_back = state.held - {Lease.of(operation) for _, operation in unrecorded}
         if given_back:
             with contextlib.suppress(LedgerError):  # the leases expire by themselves
-                await state.store.claiming.release(sorted(given_back))
+                await claiming.release(state.store, sorted(given_back))
 
     # Claiming.
 
     async def _claim(self) -> None:
         state = self._state
         while True:
-            free = self._reports.room()
+            free = state.room()
             if free <= 0:
                 state.room_made.clear()
-                if self._reports.room() <= 0:
+                if state.room() <= 0:
                     await state.room_made.wait()
                 continue
             if await self._more_end_soon(free):
@@ -169,7 +171,7 @@ class Delivery:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(state.together):
                 await state.room_made.wait()
-        return self._reports.room() > free
+        return state.room() > free
 
     async def _take(self, free: int) -> list[Operation]:
         """Claim operations, if the channel is READY; otherwise wait a while for that."""
@@ -203,12 +205,12 @@ class Delivery:
         """
         state = self._state
         owner, lease, without = self._owner, state.settings.lease, tuple(self._unknown)
-        claim = functools.partial(state.store.claiming.claim, self.target, owner=owner, lease=lease, without=without)
+        claim = functools.partial(claiming.claim, state.store, self.target, owner=owner, lease=lease, without=without)
         taken: list[Operation] = []
         more = False
         try:
             if self._claims_in_doubt:
-                taken += await state.store.claiming.reclaim(self.target, owner, lease, state.held)
+                taken += await claiming.reclaim(state.store, self.target, owner, lease, state.held)
                 self._claims_in_doubt = False
             for method, limit in self._limits.items():
                 room = min(limit - self._by_method[method], free - len(taken))
@@ -227,7 +229,7 @@ class Delivery:
 
     async def _next_due(self) -> float | None:
         full = [method for method, limit in self._limits.items() if self._by_method[method] >= limit]
-        return await self._state.store.claiming.next_due(self.target, self._unknown, full)
+        return await claiming.next_due(self._state.store, self.target, self._unknown, full)
 
     async def _pause(self, due: float | None) -> None:
         """Wait until an operation is due, a notification arrives, or it is time to poll (LG-12)."""
@@ -266,7 +268,7 @@ class Delivery:
         state = self._state
         if operation.problem is not None:
             failure, problem = FailedAttempt("INTERNAL"), cut(operation.problem)
-            self._reports.add(operation, AttemptReport(*Lease.of(operation), _ONE_ATTEMPT, failure, problem))
+            state.add(operation, AttemptReport(*Lease.of(operation), _ONE_ATTEMPT, failure, problem))
             return
         try:
             policy = self._policies.of(operation.policy)
@@ -281,12 +283,76 @@ class Delivery:
             state.window = 1
             await self._release(operation)
         else:
-            self._reports.add(operation, ended)
+            state.add(operation, ended)
             state.widen()
 
     async def _release(self, operation: Operation) -> None:
         state = self._state
         with contextlib.suppress(LedgerError):  # otherwise the lease expires by itself
-            await state.store.claiming.release([Lease.of(operation)])
+            await claiming.release(state.store, [Lease.of(operation)])
         state.held.discard(Lease.of(operation))
         state.news.set()
+
+
+class Waking:
+    """Wakes the deliveries and waiters of this process, and notifies other processes.
+
+    Attributes:
+        deliveries: those of this process.
+        notifier: the task that sends notifications, if there was one to send.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.deliveries: set[Delivery] = set()
+        self.notifier: asyncio.Task[None] | None = None
+        self._store = store
+        self._to_notify: set[str] = set()
+        self._waiters: dict[str, list[asyncio.Event]] = {}
+
+    def wake(self, target: str) -> None:
+        """Wake the deliveries of a target; a notification may also name an operation that has ended."""
+        self._wake_waiters(target)
+        for delivery in self.deliveries:
+            if delivery.target == bare_target(target):
+                delivery.wake()
+
+    def wake_deliveries(self) -> None:
+        """Wake all deliveries of this process."""
+        for delivery in self.deliveries:
+            delivery.wake()
+
+    def notify(self, target: str) -> None:
+        """Notify other processes of new operations: at once, then once for all that follow within a short time."""
+        self._to_notify.add(target)
+        if self.notifier is None or self.notifier.done():
+            self.notifier = asyncio.ensure_future(self._send())
+
+    async def _send(self) -> None:
+        while self._to_notify:
+            targets, self._to_notify = self._to_notify, set()
+            for target in targets:
+                with contextlib.suppress(LedgerError):  # the others poll anyway
+                    await self._store.notify(target)
+            await asyncio.sleep(_COALESCE)
+
+    def ended(self, operation: Operation) -> None:
+        """Wake those that wait for the outcome of an operation."""
+        self._wake_waiters(operation.id)
+        if operation.keep_response is not None:
+            self.notify(operation.id)  # those that wait in other processes
+
+    def _wake_waiters(self, id_: str) -> None:
+        for event in self._waiters.get(id_, ()):
+            event.set()
+
+    @contextlib.contextmanager
+    def waiter(self, id_: str) -> Iterator[asyncio.Event]:
+        """Yield an event that is set whenever the operation may have ended."""
+        event = asyncio.Event()
+        self._waiters.setdefault(id_, []).append(event)
+        try:
+            yield event
+        finally:
+            self._waiters[id_].remove(event)
+            if not self._waiters[id_]:
+                del self._waiters[id_]

@@ -25,14 +25,13 @@ from grpc_backoff.decide.calls.decision import FailedAttempt
 from grpc_backoff.decide.calls.events import WaitSource
 from grpc_backoff.decide.calls.server_hint import ServerHint, read_hint
 from grpc_backoff.decide.connections.core_texts import Link, Report, is_oversized, never_ran
+from grpc_backoff.ledger import queries, recording, submitting
 from grpc_backoff.ledger.announcing import Announcer
 from grpc_backoff.ledger.calling import cut
-from grpc_backoff.ledger.database import POSTGRES_URL, SQLITE_URL, URLS, check_process, read_url
 from grpc_backoff.ledger.delivery import Delivery
 from grpc_backoff.ledger.errors import LedgerLimitError, LedgerStateError, LedgerUnavailableError, wrong_type
 from grpc_backoff.ledger.operating import Operating, checked
-from grpc_backoff.ledger.operation_events import Listener
-from grpc_backoff.ledger.operation_hooks import LedgerHooks
+from grpc_backoff.ledger.operation_events import LedgerHooks, Listener
 from grpc_backoff.ledger.parameters import policy_text
 from grpc_backoff.ledger.preparing import Preparing, check_prepared, read_pairs
 from grpc_backoff.ledger.records import (
@@ -46,7 +45,7 @@ from grpc_backoff.ledger.records import (
 )
 from grpc_backoff.ledger.sqlite import SQLiteStore
 from grpc_backoff.ledger.statements import ParameterStyle
-from grpc_backoff.ledger.store import Store
+from grpc_backoff.ledger.store import POSTGRES_URL, SQLITE_URL, URLS, Store, check_process, read_url
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.ledger_settings import LedgerSettings
@@ -301,7 +300,7 @@ class Ledger(Preparing, Operating):
         if within is not None:
             answer = self.store.submit_within(within, prepared)
             return answer if isinstance(answer, list) else await answer
-        submitted = await self.store.submitting.submit(prepared)
+        submitted = await submitting.submit(self.store, prepared)
         self._waiting += sum(one.new for one in submitted)
         for target in {submission.target for submission in prepared}:
             self._waking.wake(target)
@@ -327,7 +326,7 @@ class Ledger(Preparing, Operating):
             OptionError: there is no such style.
         """
         check_prepared([prepared])
-        return self.store.submitting.statement(prepared, style)
+        return submitting.statement(self.store, prepared, style)
 
     def _stored_policy(self, text: str) -> str:
         """Return the text of a policy as it is stored: while 0.2.0 may deliver, one that it can read (LG-18).
@@ -338,7 +337,7 @@ class Ledger(Preparing, Operating):
             return text
         policy = self._policies.of(text)
         if policy.never_ran_only:
-            self.store.check_tables(self.store.dialect.oldest + 1, "a policy with never_ran_only")
+            self.store.check_tables("a policy with never_ran_only")
         return policy_text(policy)
 
     async def make_room(self, number: int) -> None:
@@ -351,7 +350,7 @@ class Ledger(Preparing, Operating):
         most = self.settings.max_rows
         if now >= self._counted_at + _RECOUNT or self._waiting + number > most:
             try:
-                self._waiting, self._counted_at = await self.store.counting.waiting(most + 1), now
+                self._waiting, self._counted_at = await queries.waiting(self.store, most + 1), now
             except LedgerUnavailableError as error:
                 error.reading = False  # the caller was about to write
                 raise
@@ -381,13 +380,13 @@ class Ledger(Preparing, Operating):
         """
         key = checked(id)
         limit = None if timeout is None else checks.pause("timeout", timeout)
-        pause = min(self.settings.poll, self.store.dialect.waiting)
+        pause = min(self.settings.poll, self.store.waiting)
         self.store.listen(self._waking.wake)
         with self._waking.waiter(key) as event:
             async with asyncio.timeout(limit):
                 while True:
                     event.clear()
-                    outcome = await self.store.queries.outcome(key)
+                    outcome = await queries.outcome(self.store, key)
                     if outcome is None:
                         raise LedgerStateError(f"there is no operation {id} in this ledger")
                     if outcome.state in FINISHED:
@@ -497,8 +496,8 @@ class Ledger(Preparing, Operating):
     ) -> Recorded:
         operation = await self.get(id_)
         policy = self._policies.of_any(operation.policy)
-        [answer] = await self.store.recording.record(
-            [AttemptReport(operation.id, None, policy, failure, details, draw=draw)]
+        [answer] = await recording.record_ends(
+            self.store, [AttemptReport(operation.id, None, policy, failure, details, draw=draw)]
         )
         if not isinstance(answer, Recorded):
             raise answer
@@ -516,8 +515,8 @@ class Ledger(Preparing, Operating):
         Raises:
             OptionError: `seconds` is not a finite, non-negative number.
         """
-        return await self.store.recording.set_backoff(
-            checked(id), checks.pause("seconds", seconds), self._policies.of_any
+        return await recording.set_backoff(
+            self.store, checked(id), checks.pause("seconds", seconds), self._policies.of_any
         )
 
 

@@ -5,115 +5,105 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from grpc_backoff.config.target import bare_target
-from grpc_backoff.ledger.database import LONG_AGO, Database, spellings
-from grpc_backoff.ledger.order_keys import OrderKeys
+from grpc_backoff.ledger import claiming
 from grpc_backoff.ledger.records import CLAIMABLE, WELL, OperationState
 from grpc_backoff.ledger.statements import NO_LEASE, Access, Plan, Statement, batches, texts
+from grpc_backoff.ledger.store import LONG_AGO, Store, spellings
 
 
-class Manual:
-    """Changes operations by hand."""
+async def pause(db: Store, target: str) -> None:
+    """Let no operations of a target be claimed until `resume`."""
+    if await db.still_oldest():
+        db.check_tables("a pause")
+    text = f"INSERT INTO {db.paused} VALUES (:target) ON CONFLICT DO NOTHING RETURNING target"
+    await db.rows(text, {"target": bare_target(target)})
 
-    def __init__(self, database: Database, order_keys: OrderKeys) -> None:
-        self._db = database
-        self._keys = order_keys
 
-    async def pause(self, target: str) -> None:
-        """Let no operations of a target be claimed until `resume`."""
-        if not await self._db.has(self._db.dialect.oldest + 1):
-            self._db.check_tables(self._db.dialect.oldest + 1, "a pause")
-        text = f"INSERT INTO {self._db.paused} VALUES (:target) ON CONFLICT DO NOTHING RETURNING target"
-        await self._db.rows(text, {"target": bare_target(target)})
+async def resume(db: Store, target: str) -> bool:
+    """End a pause; return whether the target was paused."""
+    if await db.still_oldest():
+        return False
+    text = f"DELETE FROM {db.paused} WHERE target = :target RETURNING target"
+    return bool(await db.rows(text, {"target": bare_target(target)}))
 
-    async def resume(self, target: str) -> bool:
-        """End a pause; return whether the target was paused."""
-        if not await self._db.has(self._db.dialect.oldest + 1):
-            return False
-        text = f"DELETE FROM {self._db.paused} WHERE target = :target RETURNING target"
-        return bool(await self._db.rows(text, {"target": bare_target(target)}))
 
-    async def begin_anew(
-        self, ids: Sequence[str], states: Iterable[OperationState], request: bytes | None
-    ) -> list[str]:
-        """Make operations in these states pending again, with a new request if given; return their ids (LG-7).
+async def begin_anew(
+    db: Store, ids: Sequence[str], states: Iterable[OperationState], request: bytes | None
+) -> list[str]:
+    """Make operations in these states pending again, with a new request if given; return their ids (LG-7).
 
-        They no longer expire.
-        """
-        now = self._db.dialect.now
-        changes = (
-            "state = 'pending', attempts = 0, step = 0, previous = NULL, refreshed = false, "
-            f"backoff_request_seconds = NULL, next_attempt_at = {now}, began = {now}, finished = NULL, "
-            "request = coalesce(:request, request)"
-        )
-        if await self._db.has(self._db.dialect.expiry):
-            changes += ", not_after = NULL"
-        if not self._db.is_oldest:
-            changes += ", reason = NULL"
-        return await self._changed(ids, changes, states, request=request)
+    They no longer expire.
+    """
+    now = db.now
+    changes = (
+        "state = 'pending', attempts = 0, step = 0, previous = NULL, refreshed = false, "
+        f"backoff_request_seconds = NULL, next_attempt_at = {now}, began = {now}, finished = NULL, "
+        "request = coalesce(:request, request)"
+    )
+    if not await db.still_oldest():
+        changes += ", not_after = NULL, reason = NULL"
+    return await _changed(db, ids, changes, states, request=request)
 
-    async def discard(self, ids: Sequence[str]) -> list[str]:
-        """Discard operations that have not succeeded; return their ids (LG-7)."""
-        changes = f"state = 'discarded', finished = {self._db.dialect.now}, next_attempt_at = NULL, {NO_LEASE}"
-        discarded = await self._changed(ids, changes, set(OperationState) - WELL)
-        await self._keys.take_up_after(discarded)
-        return discarded
 
-    async def _changed(
-        self, ids: Sequence[str], changes: str, states: Iterable[OperationState], **fields: object
-    ) -> list[str]:
-        """Change operations in these states and return their ids."""
+async def discard(db: Store, ids: Sequence[str]) -> list[str]:
+    """Discard operations that have not succeeded; return their ids (LG-7)."""
+    changes = f"state = 'discarded', finished = {db.now}, next_attempt_at = NULL, {NO_LEASE}"
+    discarded = await _changed(db, ids, changes, set(OperationState) - WELL)
+    await claiming.take_up_after(db, discarded)
+    return discarded
 
-        def change() -> Plan[list[str]]:
-            statements = []
-            for some in batches(ids):
-                rows, column_params = self._db.column(some)
-                text = (
-                    f"UPDATE {self._db.dialect.operations} SET {changes} WHERE id IN ({rows}) "
-                    f"AND state IN ({texts(states)}) RETURNING id"
-                )
-                statements.append(Statement(text, {**column_params, **fields}))
-            changed = yield statements
-            return [id_ for rows in changed for (id_,) in rows]
 
-        return await self._db.run(change, Access.TRANSACTION)
+async def _changed(
+    db: Store, ids: Sequence[str], changes: str, states: Iterable[OperationState], **fields: object
+) -> list[str]:
+    """Change operations in these states and return their ids."""
 
-    async def retarget(self, old: str, new: str, limit: int, *, due: bool = False) -> int:
-        """Change the target of operations that have not succeeded, expired or been discarded; return how many (LG-10).
+    def change() -> Plan[list[str]]:
+        statements = []
+        for some in batches(ids):
+            rows, column_params = db.column(some)
+            text = (
+                f"UPDATE {db.operations} SET {changes} WHERE id IN ({rows}) AND state IN ({texts(states)}) RETURNING id"
+            )
+            statements.append(Statement(text, {**column_params, **fields}))
+        changed = yield statements
+        return [id_ for rows in changed for (id_,) in rows]
 
-        With `due`, only operations that may be claimed at some time are changed, which an index finds, and only if the
-        old target is another spelling of the new one. If the new target already has an operation with the same key, the
-        operation is left as it is.
-        """
-        db, d = self._db, self._db.dialect
-        # Not a query of rows: with one, PostgreSQL may examine the operations of all targets.
-        olds = {
-            f"old{index}": spelling for index, spelling in enumerate(spellings(old)) if spelling != bare_target(new)
-        }
-        states = CLAIMABLE if due else set(OperationState) - WELL
-        condition = f"AND {db.due('o')} IS NOT NULL AND o.next_attempt_at IS NOT NULL " if due else ""
-        moved = (
-            f"SELECT o.seq AS key FROM {d.operations} o "
-            f"WHERE {db.open('o')} AND o.target IN (:{', :'.join(olds)}) {condition}"
-            f"AND o.state IN ({texts(states)}) AND NOT EXISTS (SELECT 1 FROM {d.operations} k "
-            "WHERE k.target = :new AND k.method = o.method AND k.idempotency_key = o.idempotency_key) "
-            f"LIMIT :limit{d.skip}"
-        )
-        text = (
-            f"UPDATE {d.operations} AS o SET target = :new FROM ({moved}) moved WHERE o.seq = moved.key RETURNING seq"
-        )
-        numbers = await db.rows(text, {**olds, "new": bare_target(new), "limit": limit})
-        if numbers:
-            db.floors = {}
-        return len(numbers)
+    return await db.run(change, Access.TRANSACTION)
 
-    async def prune(self, keep: float, states: Sequence[OperationState], limit: int) -> int:
-        """Delete operations in these states that finished more than `keep` seconds ago; return how many (LG-11)."""
-        db, d = self._db, self._db.dialect
-        ended = f"NOT {db.open('o')}" if WELL.issuperset(states) else "true"
-        old = (
-            f"SELECT o.seq FROM {d.operations} o WHERE {ended} "
-            f"AND o.state IN ({texts(states)}) AND o.finished <= {d.later.format(d.now, '-:keep')} "
-            f"LIMIT :limit{d.skip}"
-        )
-        text = f"DELETE FROM {d.operations} WHERE seq IN ({old}) RETURNING seq"
-        return len(await db.rows(text, {"keep": min(keep, LONG_AGO), "limit": limit}))
+
+async def retarget(db: Store, old: str, new: str, limit: int, *, due: bool = False) -> int:
+    """Change the target of operations that have not succeeded, expired or been discarded; return how many (LG-10).
+
+    With `due`, only operations that may be claimed at some time are changed, which an index finds, and only if the
+    old target is another spelling of the new one. If the new target already has an operation with the same key, the
+    operation is left as it is.
+    """
+    # Not a query of rows: with one, PostgreSQL may examine the operations of all targets.
+    olds = {f"old{index}": spelling for index, spelling in enumerate(spellings(old)) if spelling != bare_target(new)}
+    states = CLAIMABLE if due else set(OperationState) - WELL
+    condition = f"AND {db.due('o')} IS NOT NULL AND o.next_attempt_at IS NOT NULL " if due else ""
+    moved = (
+        f"SELECT o.seq AS key FROM {db.operations} o "
+        f"WHERE {db.open('o')} AND o.target IN (:{', :'.join(olds)}) {condition}"
+        f"AND o.state IN ({texts(states)}) AND NOT EXISTS (SELECT 1 FROM {db.operations} k "
+        "WHERE k.target = :new AND k.method = o.method AND k.idempotency_key = o.idempotency_key) "
+        f"LIMIT :limit{db.skip}"
+    )
+    text = f"UPDATE {db.operations} AS o SET target = :new FROM ({moved}) moved WHERE o.seq = moved.key RETURNING seq"
+    numbers = await db.rows(text, {**olds, "new": bare_target(new), "limit": limit})
+    if numbers:
+        db.floors = {}
+    return len(numbers)
+
+
+async def prune(db: Store, keep: float, states: Sequence[OperationState], limit: int) -> int:
+    """Delete operations in these states that finished more than `keep` seconds ago; return how many (LG-11)."""
+    ended = f"NOT {db.open('o')}" if WELL.issuperset(states) else "true"
+    old = (
+        f"SELECT o.seq FROM {db.operations} o WHERE {ended} "
+        f"AND o.state IN ({texts(states)}) AND o.finished <= {db.later.format(db.now, '-:keep')} "
+        f"LIMIT :limit{db.skip}"
+    )
+    text = f"DELETE FROM {db.operations} WHERE seq IN ({old}) RETURNING seq"
+    return len(await db.rows(text, {"keep": min(keep, LONG_AGO), "limit": limit}))

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator
 
 from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.config.target import bare_target
+from grpc_backoff.ledger import manual, queries
+from grpc_backoff.ledger.delivery import Waking
 from grpc_backoff.ledger.errors import LedgerStateError, wrong_type
 from grpc_backoff.ledger.preparing import Policies, check_bytes, check_size, target_of
 from grpc_backoff.ledger.records import (
@@ -20,7 +22,6 @@ from grpc_backoff.ledger.records import (
     is_storable,
 )
 from grpc_backoff.ledger.store import Store
-from grpc_backoff.ledger.waking import Waking
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.ledger_settings import LedgerSettings
 
@@ -44,7 +45,7 @@ class Operating:
 
     async def get(self, id: str) -> Operation:  # noqa: A002
         """Return an operation; LedgerStateError if it does not exist."""
-        found = await self.store.queries.find(Filter(ids=(checked(id),)), 1)
+        found = await queries.find(self.store, Filter(ids=(checked(id),)), 1)
         if not found:
             raise LedgerStateError(f"there is no operation {id} in this ledger")
         return found[0]
@@ -61,15 +62,15 @@ class Operating:
             after: the id of the last operation of the previous page.
         """
         after = None if after is None else (await self.get(after)).id
-        return await self.store.queries.find(_filter(which), _limit(limit), after=after, newest_first=newest_first)
+        return await queries.find(self.store, _filter(which), _limit(limit), after=after, newest_first=newest_first)
 
     async def attempts(self, id: str) -> list[OperationAttempt]:  # noqa: A002
         """Return an operation's attempts in order, over all its series; LedgerStateError if `id` is not a UUID."""
-        return await self.store.queries.attempts(checked(id))
+        return await queries.attempts(self.store, checked(id))
 
     async def ready(self, which: Filter | None = None, *, limit: int = _MANY) -> list[Readiness]:
         """For each operation, return whether it is ready, when it became or will become ready, and why (LG-5)."""
-        return await self.store.queries.ready(_filter(which), _limit(limit), self._policies.of_any)
+        return await queries.ready(self.store, _filter(which), _limit(limit), self._policies.of_any)
 
     async def queue(self, target: str | None = None) -> Queue:
         """Return how many operations there are in each state, how many are unfinished, and the longest wait in seconds.
@@ -79,11 +80,11 @@ class Operating:
         """
         if target is not None and not is_storable(target):
             raise OptionError("target", target, "text without NUL and surrogates")
-        return await self.store.counting.queue(target)
+        return await queries.queue(self.store, target)
 
     async def queues(self) -> dict[str, Queue]:
         """Return what `queue` returns, for each target by its name."""
-        return await self.store.counting.queues()
+        return await queries.queues(self.store)
 
     async def pages(self, which: Filter) -> AsyncIterator[list[str]]:
         """Yield the ids of the operations that match a filter, in batches, oldest first, without their requests.
@@ -92,11 +93,11 @@ class Operating:
         replayed batch by batch; if that is interrupted, it can be run again.
         """
         which = _filter(which)
-        ids, after = await self.store.queries.ids(which, _PAGE)
+        ids, after = await queries.ids(self.store, which, _PAGE)
         while ids:
             for first in range(0, len(ids), _MANY):
                 yield ids[first : first + _MANY]
-            ids, after = await self.store.queries.ids(which, _PAGE, after)
+            ids, after = await queries.ids(self.store, which, _PAGE, after)
 
     # Manual actions.
 
@@ -107,11 +108,11 @@ class Operating:
             LedgerSchemaError: the tables have not been upgraded yet (LG-18).
             OptionError: the target cannot be dialled.
         """
-        await self.store.manual.pause(target_of(target))
+        await manual.pause(self.store, target_of(target))
 
     async def resume(self, target: str) -> bool:
         """End the pause of a target; return whether it was paused."""
-        resumed = await self.store.manual.resume(target_of(target))
+        resumed = await manual.resume(self.store, target_of(target))
         self._waking.notify(bare_target(target))
         self._waking.wake(target)
         return resumed
@@ -122,7 +123,7 @@ class Operating:
         Their attempts are counted anew, their recorded attempts are kept, and they no longer expire (LG-17).
         """
         states = [OperationState.FAILED, OperationState.EXPIRED]
-        retried = await self.store.manual.begin_anew([*map(checked, ids)], states, None)
+        retried = await manual.begin_anew(self.store, [*map(checked, ids)], states, None)
         self._waking.wake_deliveries()
         return retried
 
@@ -136,7 +137,7 @@ class Operating:
         if request is not None:
             check_bytes(request)
             check_size(request, (await self.get(id)).metadata, self.settings.max_request_bytes)
-        if not await self.store.manual.begin_anew([checked(id)], [OperationState.CONFLICT], request):
+        if not await manual.begin_anew(self.store, [checked(id)], [OperationState.CONFLICT], request):
             raise LedgerStateError(f"operation {id} is {(await self.get(id)).state.value}, not in conflict")
         self._waking.wake_deliveries()
 
@@ -151,7 +152,7 @@ class Operating:
         """
         moved, some = 0, _MANY
         while some == _MANY:
-            some = await self.store.manual.retarget(target_of(old), target_of(new), _MANY)
+            some = await manual.retarget(self.store, target_of(old), target_of(new), _MANY)
             moved += some
         self._waking.notify(bare_target(new))
         self._waking.wake(new)
@@ -159,7 +160,7 @@ class Operating:
 
     async def discard(self, *ids: str) -> list[str]:
         """Discard operations that have not succeeded; return the ids of those that were discarded."""
-        return await self.store.manual.discard([*map(checked, ids)])
+        return await manual.discard(self.store, [*map(checked, ids)])
 
     async def prune(self, older_than: float | None = None, *, failed: bool = False) -> int:
         """Delete operations that succeeded, expired or were discarded more than `older_than` seconds ago.
@@ -174,7 +175,7 @@ class Operating:
         keep = self.settings.keep if older_than is None else checks.pause("older_than", older_than)
         pruned, some = 0, _MANY
         while some == _MANY:
-            some = await self.store.manual.prune(keep, states, _MANY)
+            some = await manual.prune(self.store, keep, states, _MANY)
             pruned += some
         return pruned
 

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import LiteralString, TypeVar
 
 from grpc_backoff.base.base_errors import MissingExtra, OptionError
-from grpc_backoff.ledger.database import check_version
+from grpc_backoff.ledger import claiming, submitting
 from grpc_backoff.ledger.errors import (
     LedgerBusyError,
     LedgerError,
@@ -30,22 +30,10 @@ from grpc_backoff.ledger.errors import (
     rejection,
     wrong_type,
 )
-from grpc_backoff.ledger.recording import Recording
 from grpc_backoff.ledger.records import AttemptReport, OperationState, Recorded, Submission, Submitted
 from grpc_backoff.ledger.schema import migrations, upgrade
-from grpc_backoff.ledger.statements import (
-    NO_LEASE,
-    PARAMETER,
-    Access,
-    Dialect,
-    Plan,
-    Row,
-    Statement,
-    follow,
-    follow_async,
-    one,
-)
-from grpc_backoff.ledger.store import Store
+from grpc_backoff.ledger.statements import NO_LEASE, PARAMETER, Access, Plan, Row, Statement, follow, follow_async, one
+from grpc_backoff.ledger.store import Store, check_version
 from grpc_backoff.policy.ledger_settings import LedgerSettings
 
 try:
@@ -116,7 +104,7 @@ _SUCCEEDED = (
     "began = CASE o.attempts WHEN 0 THEN coalesce(o.lease_began, held.ended) ELSE o.began END, "
     f"{NO_LEASE} FROM held WHERE o.seq = held.seq RETURNING o.id, held.token, o.attempts, o.order_key"
 )
-"""Records successes of the operations and tokens in `r`, by the rules of `Recording`, if the leases are valid, and the
+"""Records successes of the operations and tokens in `r`, by the rules of `recording`, if the leases are valid, and the
 rows can be read."""
 _IDENTITY = Statement("SELECT id FROM grpc_backoff.identity", {})
 """The id of the ledger in a database."""
@@ -179,74 +167,34 @@ class _Request:
             _cut(self.connection)
 
 
-class PostgresRecording(Recording):
-    """Records successes that leave nothing to decide in one statement."""
-
-    of_rows = (LedgerStateError, LedgerBusyError)
-
-    async def record(self, reports: Sequence[AttemptReport]) -> list[Recorded | LedgerBusyError | LedgerStateError]:
-        """Record the ends of attempts in one transaction, or one by one if another process has locked a row (LG-2).
-
-        Successes that leave nothing to decide are recorded before, in one statement.
-        """
-        done = await self._record_successes([report for report in reports if _is_plain(report)])
-        outcomes = [done.get((report.id, report.token)) if _is_plain(report) else None for report in reports]
-        rest = [report for report, answer in zip(reports, outcomes, strict=True) if answer is None]
-        others = iter(await super().record(rest) if rest else ())
-        return [answer or next(others) for answer in outcomes]
-
-    async def _record_successes(self, reports: Sequence[AttemptReport]) -> dict[tuple[str, int | None], Recorded]:
-        """Record successes whose lease is valid and whose row is not locked; return those that were recorded.
-
-        Nothing needs to be decided about them, so that they need no second request.
-        """
-        if not reports or self._db.is_oldest:  # whose tables have no reason
-            return {}
-        leases = [(report.id, report.token) for report in reports]
-        try:
-            found = await self._db.rows(*self._db.with_rows(("id", "token"), leases, _SUCCEEDED), Access.LIMITED)
-        except (LedgerBusyError, LedgerStateError):  # about one of them; nothing was written
-            return {}
-        await self._keys.take_up_after(id_ for id_, _, _, order_key in found if order_key is not None)
-        succeeded = OperationState.SUCCEEDED
-        return {
-            (id_, token): Recorded(id_, succeeded, attempts, "OK", live=True, order_key=order_key)
-            for id_, token, attempts, order_key in found
-        }
-
-
 class PostgresStore(Store):
     """A store on a PostgreSQL server; see `Store`."""
 
-    dialect = Dialect(
-        operations="grpc_backoff.operations",
-        attempts="grpc_backoff.attempts",
-        paused="grpc_backoff.paused",
-        versions="grpc_backoff.schema",
-        now="now()",
-        clock="clock_timestamp()",
-        lock=" FOR UPDATE OF o",
-        skip=" FOR UPDATE OF o SKIP LOCKED",
-        at="to_timestamp({})",
-        later="{0} + make_interval(secs => {1})",
-        style="format",
-        # No index contains the ends of leases, but operations are claimed in the order of this one.
-        expired=(
-            "o.seq IN (SELECT h.seq FROM grpc_backoff.operations h WHERE h.open AND h.target = :target "
-            "AND h.due >= to_timestamp(:floor) AND h.due <= now() "
-            "ORDER BY h.due, h.seq LIMIT :head) AND o.lease_until <= now()"
-        ),
-        refuse=(
-            "attempts = ('operation ' || o.id || ' already has this idempotency key, with another request')::integer"
-        ),
-        key_lock="pg_advisory_xact_lock(hashtextextended({} || ' ' || {}, 0))",
-        oldest=3,
-        expiry=5,
-        waiting=1.0,  # NOTIFY wakes those that wait for a response
-        sizes=(
-            "SELECT relname = 'operations_due', reltuples FROM pg_class c "
-            "WHERE c.oid IN ('grpc_backoff.operations_due'::regclass, 'grpc_backoff.operations_finished'::regclass)"
-        ),
+    operations = "grpc_backoff.operations"
+    attempts = "grpc_backoff.attempts"
+    pauses = "grpc_backoff.paused"
+    versions = "grpc_backoff.schema"
+    now = "now()"
+    clock = "clock_timestamp()"
+    lock = " FOR UPDATE OF o"
+    skip = " FOR UPDATE OF o SKIP LOCKED"
+    at = "to_timestamp({})"
+    later = "{0} + make_interval(secs => {1})"
+    style = "format"
+    # No index contains the ends of leases, but operations are claimed in the order of this one.
+    expired = (
+        "o.seq IN (SELECT h.seq FROM grpc_backoff.operations h WHERE h.open AND h.target = :target "
+        "AND h.due >= to_timestamp(:floor) AND h.due <= now() "
+        "ORDER BY h.due, h.seq LIMIT :head) AND o.lease_until <= now()"
+    )
+    refuse = "attempts = ('operation ' || o.id || ' already has this idempotency key, with another request')::integer"
+    key_lock = "pg_advisory_xact_lock(hashtextextended({} || ' ' || {}, 0))"
+    oldest = 3
+    of_rows = (LedgerStateError, LedgerBusyError)
+    waiting = 1.0  # NOTIFY wakes those that wait for a response
+    sizes = (
+        "SELECT relname = 'operations_due', reltuples FROM pg_class c "
+        "WHERE c.oid IN ('grpc_backoff.operations_due'::regclass, 'grpc_backoff.operations_finished'::regclass)"
     )
 
     def __init__(self, url: str, settings: LedgerSettings) -> None:
@@ -256,7 +204,6 @@ class PostgresStore(Store):
             LedgerUnavailableError: the URL is not valid.
         """
         super().__init__(_name_of(url), settings)
-        self.recording = PostgresRecording(self, self.order_keys)
         self._url = url
         self._free: list[Session] = []
         self._places = asyncio.Semaphore(_CONNECTIONS)
@@ -449,7 +396,7 @@ class PostgresStore(Store):
     async def migrate(self, *, apply: bool, needed_only: bool = False) -> tuple[int, int]:
         """Bring the tables to this library's version (LG-13), unless they can be used as they are (LG-18)."""
         known = migrations("postgres")
-        newest = known[-1].number
+        newest = len(known)
 
         async def migrate(connection: Session) -> tuple[int, int]:
             async with connection.transaction():
@@ -466,8 +413,8 @@ class PostgresStore(Store):
 
         before = await self._connected(_version, self._settings.timeout)
         versions = before, before
-        check_version(self._name, before, newest, apply=apply, oldest=self.dialect.oldest)
-        if apply and before < (self.dialect.oldest if needed_only else newest):
+        check_version(self._name, before, newest, apply=apply, oldest=self.oldest)
+        if apply and before < (self.oldest if needed_only else newest):
             versions = await self._connected(migrate, _MIGRATING)
         self.version = versions[1]
         if not self.is_oldest:
@@ -504,7 +451,7 @@ class PostgresStore(Store):
             yield [Statement("RELEASE SAVEPOINT grpc_backoff", {}, answers=False)]
             raise OptionError("within", "a connection to another ledger", f"a connection to {self._name}")
         try:
-            answers = yield from self.submitting.plan(submissions)
+            answers = yield from submitting.plan(self, submissions)
         except LedgerError:
             yield [Statement("ROLLBACK TO SAVEPOINT grpc_backoff", {}, answers=False)]
             raise
@@ -515,6 +462,22 @@ class PostgresStore(Store):
         return answers
 
     # Delivering.
+
+    async def record_plain(self, reports: Sequence[AttemptReport]) -> dict[tuple[str, int | None], Recorded]:
+        """Record successes whose lease is valid and whose row is not locked, which need no second request."""
+        if not reports or self.is_oldest:  # whose tables have no reason
+            return {}
+        leases = [(report.id, report.token) for report in reports]
+        try:
+            found = await self.rows(*self.with_rows(("id", "token"), leases, _SUCCEEDED), Access.LIMITED)
+        except (LedgerBusyError, LedgerStateError):  # about one of them; nothing was written
+            return {}
+        await claiming.take_up_after(self, [id_ for id_, _, _, order_key in found if order_key is not None])
+        succeeded = OperationState.SUCCEEDED
+        return {
+            (id_, token): Recorded(id_, succeeded, attempts, "OK", live=True, order_key=order_key)
+            for id_, token, attempts, order_key in found
+        }
 
     async def look(self, target: str) -> None:
         """Find the earliest time at which an operation of a target may be due; claims then begin there in the index.
@@ -577,11 +540,6 @@ class PostgresStore(Store):
         finally:
             self.hears = False
             await connection.close()
-
-
-def _is_plain(report: AttemptReport) -> bool:
-    """Return whether a report is about a success under a lease, whose response is not kept."""
-    return report.failure is None and report.token is not None and report.response is None
 
 
 def _is_uuid(text: str) -> bool:

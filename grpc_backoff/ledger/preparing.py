@@ -13,9 +13,9 @@ from grpc_backoff.config.remarks import doubts, warn_of
 from grpc_backoff.config.target import bare_target, read_target
 from grpc_backoff.engine.method import Method
 from grpc_backoff.ledger.errors import LedgerLimitError, wrong_type
-from grpc_backoff.ledger.metadata import unsendable
 from grpc_backoff.ledger.parameters import policy_text
 from grpc_backoff.ledger.records import Metadata, Submission, is_storable
+from grpc_backoff.ledger.rows import unsendable
 from grpc_backoff.ledger.transitions import ledger_policy
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.hedging import HedgingPolicy, Repeats

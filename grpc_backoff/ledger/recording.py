@@ -8,17 +8,17 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from grpc_backoff.base.record import record
-from grpc_backoff.ledger.database import Database
+from grpc_backoff.ledger import claiming
 from grpc_backoff.ledger.errors import LedgerBusyError, LedgerStateError
-from grpc_backoff.ledger.order_keys import OrderKeys
 from grpc_backoff.ledger.records import CLAIMABLE, LOST, WELL, AttemptReport, OperationState, Recorded
 from grpc_backoff.ledger.rows import PolicyOf, locked_rows
 from grpc_backoff.ledger.statements import NO_LEASE, Access, Plan, Statement
+from grpc_backoff.ledger.store import Store
 from grpc_backoff.ledger.transitions import Change, LockedRow, after_failure, after_loss, after_success, ledger_policy
 
 _LOG = logging.getLogger("grpc_backoff")
 _HEAD = 1000
-"""How many of the first operations of a target are examined for expired leases; see `Recording.lost`."""
+"""How many of the first operations of a target are examined for expired leases; see `lost`."""
 
 
 @record
@@ -83,188 +83,201 @@ def _unreadable(operation: str, problem: str) -> LedgerStateError:
     return LedgerStateError(f"the row of operation {operation} cannot be read: {problem}; nothing was changed")
 
 
-class Recording:
-    """Records the ends of attempts."""
+async def record_ends(
+    db: Store, reports: Sequence[AttemptReport]
+) -> list[Recorded | LedgerBusyError | LedgerStateError]:
+    """Record the ends of attempts, each under the lock of its row (LG-2).
 
-    of_rows: tuple[type[LedgerStateError | LedgerBusyError], ...] = (LedgerStateError,)
-    """The errors that are about one row, so that the others are recorded without it."""
+    The result of a report whose row cannot be read, or is rejected by the database, is an error; so is that of a row
+    that another process has locked, if the database locks rows. The others are recorded.
+    """
+    done = await db.record_plain([report for report in reports if _is_plain(report)])
+    outcomes = [done.get((report.id, report.token)) if _is_plain(report) else None for report in reports]
+    rest = [report for report, answer in zip(reports, outcomes, strict=True) if answer is None]
+    others = iter(await _record_all(db, rest) if rest else ())
+    return [answer or next(others) for answer in outcomes]
 
-    def __init__(self, database: Database, order_keys: OrderKeys) -> None:
-        self._db = database
-        self._keys = order_keys
-        self._named: set[str] = set()
 
-    async def record(self, reports: Sequence[AttemptReport]) -> list[Recorded | LedgerBusyError | LedgerStateError]:
-        """Record the ends of attempts, each under the lock of its row (LG-2).
+def _is_plain(report: AttemptReport) -> bool:
+    """Return whether a report is about a success under a lease, whose response is not kept: nothing is to decide."""
+    return report.failure is None and report.token is not None and report.response is None
 
-        The result of a report whose row cannot be read, or is rejected by the database, is an error; the others are
-        recorded.
-        """
-        try:
-            outcomes = await self._db.run(lambda: self._record(reports), Access.TRANSACTION)
-        except self.of_rows as error:
-            if len(reports) == 1:
-                return [error]
-            return [(await self.record([report]))[0] for report in reports]
-        await self._keys.take_up_after(
-            outcome.id
-            for outcome in outcomes
-            if isinstance(outcome, Recorded) and outcome.order_key is not None and outcome.state in WELL
-        )
-        return [*outcomes]
 
-    def _record(self, reports: Sequence[AttemptReport]) -> Plan[list[Recorded | LedgerStateError]]:
-        outcomes: dict[int, Recorded | LedgerStateError] = {}
-        left = list(enumerate(reports))
-        while left:  # once, unless there are several reports on one operation
-            some = {report.id: (index, report) for index, report in reversed(left)}
-            left = [(index, report) for index, report in left if some[report.id][0] != index]
-            which = f"JOIN r ON o.id = r.id ORDER BY o.id{self._db.dialect.lock}"  # ordered, so that two never deadlock
-            text = f", {self._locked(which)}"
-            [found] = yield [Statement(*self._db.with_rows(("id",), [(id_,) for id_ in some], text))]
-            read, problems = locked_rows(found)
-            recorded = yield from self._write([_End.of(row, some[row.id][1]) for row in read])
-            outcomes |= {some[report.id][0]: report for report in recorded}
-            outcomes |= {some[id_][0]: _unreadable(id_, problem) for id_, problem in problems.items()}
-        return [outcomes.get(index) or Recorded(report.id, None) for index, report in enumerate(reports)]
+async def _record_all(
+    db: Store, reports: Sequence[AttemptReport]
+) -> Sequence[Recorded | LedgerBusyError | LedgerStateError]:
+    """Record the ends of attempts in one transaction or, if that fails because of one of them, one by one."""
+    try:
+        outcomes = await db.run(lambda: _record(db, reports), Access.TRANSACTION)
+    except db.of_rows as error:
+        if len(reports) == 1:
+            return [error]
+        return [(await record_ends(db, [report]))[0] for report in reports]
+    told = [outcome for outcome in outcomes if isinstance(outcome, Recorded)]
+    ended = [outcome.id for outcome in told if outcome.order_key is not None and outcome.state in WELL]
+    await claiming.take_up_after(db, ended)
+    return outcomes
 
-    def _locked(self, which: str) -> str:
-        """Return a query that locks some operations and returns their `LockedRow`."""
-        *names, _ = LockedRow._fields
-        columns = [self._db.order_key("o") if name == "order_key" else f"o.{name}" for name in names]
-        return (
-            f"locked ({', '.join(names)}) AS "
-            f"(SELECT {', '.join(columns)} FROM {self._db.dialect.operations} o {which}) "
-            f"SELECT {', '.join(names)}, {self._db.dialect.clock} FROM locked"
-        )
 
-    async def lost(self, target: str | None, policy_of: PolicyOf, limit: int, *, first: bool = False) -> list[Recorded]:
-        """End the leases that have expired and record their attempts as lost (LG-6).
-
-        With `first`, only the first operations of the target are examined where there is no index of leases. Since
-        operations are claimed in this order, that finds all but those that were claimed in spite of others before them.
-        """
-        db, d = self._db, self._db.dialect
-        expired = d.expired if first and not db.is_oldest else f"{db.open('o')} AND o.lease_until <= {d.now}"
-        params = {"target": target, "head": _HEAD, "limit": limit} | db.since(target or "")[1]
-        look = f"SELECT 1 WHERE EXISTS (SELECT 1 FROM {d.operations} o WHERE {expired}){d.disturbed}"
-        if not await db.rows(look, params, Access.READ):
-            return []
-        condition = "" if target is None else "AND o.target = :target "
-        which = f"WHERE {expired} {condition}{{}}ORDER BY o.lease_until LIMIT :limit{d.skip}"
-        try:
-            return await db.run(lambda: self._lose(policy_of, which.format(""), params), Access.TRANSACTION)
-        except LedgerStateError:  # about one of them, so that each is tried by itself
-            text = f"SELECT o.id FROM {d.operations} o WHERE {expired} {condition}ORDER BY o.lease_until LIMIT :limit"
-            ids = [id_ for (id_,) in await db.rows(text, params, Access.READ)]
-        outcomes, one = [], which.format("AND o.id = :id ")
-        for id_ in ids:
-            only = params | {"id": id_}
-            try:
-                outcomes += await db.run(lambda: self._lose(policy_of, one, only), Access.TRANSACTION)  # noqa: B023 - it has run then
-            except LedgerStateError as error:
-                self._name_once(id_, error)
-        return outcomes
-
-    def _name_once(self, operation: str, error: LedgerStateError) -> None:
-        """Log that a lost attempt cannot be recorded, once per operation, because each look finds it again."""
-        if operation not in self._named:
-            self._named.add(operation)
-            _LOG.error("operation %s: its lease has expired, but that cannot be recorded: %s", operation, error)
-
-    def _lose(self, policy_of: PolicyOf, which: str, params: Mapping[str, object]) -> Plan[list[Recorded]]:
-        yield [Statement(text, {}, answers=False) for text in self._db.dialect.corrections]
-        [found] = yield [Statement(f"WITH {self._locked(which)}", params)]
-        ends = []
+def _record(db: Store, reports: Sequence[AttemptReport]) -> Plan[list[Recorded | LedgerStateError]]:
+    outcomes: dict[int, Recorded | LedgerStateError] = {}
+    left = list(enumerate(reports))
+    while left:  # once, unless there are several reports on one operation
+        some = {report.id: (index, report) for index, report in reversed(left)}
+        left = [(index, report) for index, report in left if some[report.id][0] != index]
+        which = f"JOIN r ON o.id = r.id ORDER BY o.id{db.lock}"  # ordered, so that two never deadlock
+        text = f", {_locked(db, which)}"
+        [found] = yield [Statement(*db.with_rows(("id",), [(id_,) for id_ in some], text))]
         read, problems = locked_rows(found)
-        for id_, problem in problems.items():
-            self._name_once(id_, _unreadable(id_, problem))
-        for row in read:
-            ended = row.now if row.lease_until is None else row.lease_until  # from when `ready` counts as well
-            change = after_loss(ledger_policy(policy_of(row.policy)), row, ended)
-            ends.append(_End(row, row.lease_token, ended, LOST, None, change))
-        return (yield from self._write(ends))
+        recorded = yield from _write(db, [_End.of(row, some[row.id][1]) for row in read])
+        outcomes |= {some[report.id][0]: report for report in recorded}
+        outcomes |= {some[id_][0]: _unreadable(id_, problem) for id_, problem in problems.items()}
+    return [outcomes.get(index) or Recorded(report.id, None) for index, report in enumerate(reports)]
 
-    def _write(self, ends: Sequence[_End]) -> Plan[list[Recorded]]:
-        """Write the rows of attempts and the new states of their operations together (LG-2)."""
-        db, d = self._db, self._db.dialect
-        reason = "" if db.is_oldest else "reason = r.reason, "
-        known = yield from self._late(ends)
-        ends = [end._replace(added=(end.row.id, end.token) not in known) for end in ends]
-        written = [(end, end.values()) for end in ends]
-        yield [
-            *self._each(
-                f"INSERT INTO {d.attempts} (operation_id, number, token, started, ended, code, delay, source) "
-                f"SELECT r.id, r.recorded, r.token, {d.at.format('r.started')}, {d.at.format('r.ended')}, r.code, "
-                "r.delay, r.source FROM r",
-                [values for end, values in written if end.added],
-            ),
-            *self._each(
-                f"UPDATE {d.attempts} AS a SET code = r.code, ended = {d.at.format('r.ended')} FROM r "
-                "WHERE a.operation_id = r.id AND a.token = r.token",
-                [values for end, values in written if not end.added],
-            ),
-            *self._each(
-                f"UPDATE {d.operations} AS o SET attempts = r.attempts, recorded = r.recorded FROM r WHERE o.id = r.id",
-                [values for end, values in written if end.added and not end.moves],
-            ),
-            *self._each(
-                f"UPDATE {d.operations} AS o SET state = r.state, attempts = r.attempts, recorded = r.recorded, "
-                "step = r.step, previous = r.previous, refreshed = r.refreshed, backoff_request_seconds = r.delay, "
-                f"last_attempted_at = {d.at.format('r.ended')}, "
-                f"next_attempt_at = {d.later.format(d.at.format('r.ended'), 'r.delay')}, code = r.code, "
-                f"details = r.details, {reason}"
-                f"began = {d.at.format('r.began')}, finished = {d.at.format('r.finished')}, {NO_LEASE} "
-                "FROM r WHERE o.id = r.id",
-                [values for end, values in written if end.moves],
-            ),
-            *self._each(
-                f"UPDATE {d.operations} AS o SET response = r.response FROM r WHERE o.id = r.id",
-                [values for end, values in written if end.response is not None],
-            ),
-        ]
-        return [end.told() for end in ends]
 
-    def _late(self, ends: Sequence[_End]) -> Plan[set[tuple[str, int | None]]]:
-        """Return the operations and tokens of late reports whose attempt was recorded as lost."""
-        late = [(end.row.id, end.token) for end in ends if not end.change.live and end.token is not None]
-        if not late:
-            return set()
-        text = (
-            f"SELECT a.operation_id, a.token FROM {self._db.dialect.attempts} a "
-            "JOIN r ON a.operation_id = r.id AND a.token = r.token"
-        )
-        [found] = yield [Statement(*self._db.with_rows(("id", "token"), late, text))]
-        return {(id_, token) for id_, token in found}
+def _locked(db: Store, which: str) -> str:
+    """Return a query that locks some operations and returns their `LockedRow`."""
+    *names, _ = LockedRow._fields
+    columns = [db.order_key("o") if name == "order_key" else f"o.{name}" for name in names]
+    return (
+        f"locked ({', '.join(names)}) AS "
+        f"(SELECT {', '.join(columns)} FROM {db.operations} o {which}) "
+        f"SELECT {', '.join(names)}, {db.clock} FROM locked"
+    )
 
-    def _each(self, text: str, rows: Sequence[Mapping[str, object]]) -> list[Statement]:
-        """Return the statement that writes these rows, of which it reads `r.column`; none if there are no rows."""
-        if not rows:
-            return []
-        columns = [*dict.fromkeys(re.findall(r"\br\.(\w+)", text))]
-        return [
-            Statement(
-                *self._db.with_rows(columns, [[row[name] for name in columns] for row in rows], text), answers=False
-            )
-        ]
 
-    async def set_backoff(self, id: str, seconds: float, policy_of: PolicyOf) -> bool:  # noqa: A002 - an operation's
-        """Write a backoff in seconds, and its timestamp, atomically; return whether a waiting operation had this id.
+async def lost(
+    db: Store, target: str | None, policy_of: PolicyOf, limit: int, *, first: bool = False
+) -> list[Recorded]:
+    """End the leases that have expired and record their attempts as lost (LG-6).
 
-        Its maximum is that of a wait that a server asks for (LG-4).
-        """
-        return await self._db.run(lambda: self._set_backoff(id, seconds, policy_of), Access.TRANSACTION)
+    With `first`, only the first operations of the target are examined where there is no index of leases. Since
+    operations are claimed in this order, that finds all but those that were claimed in spite of others before them.
+    """
+    expired = db.expired if first and not db.is_oldest else f"{db.open('o')} AND o.lease_until <= {db.now}"
+    params = {"target": target, "head": _HEAD, "limit": limit} | db.since(target or "")[1]
+    look = f"SELECT 1 WHERE EXISTS (SELECT 1 FROM {db.operations} o WHERE {expired}){db.disturbed}"
+    if not await db.rows(look, params, Access.READ):
+        return []
+    condition = "" if target is None else "AND o.target = :target "
+    which = f"WHERE {expired} {condition}{{}}ORDER BY o.lease_until LIMIT :limit{db.skip}"
+    try:
+        return await db.run(lambda: _lose(db, policy_of, which.format(""), params), Access.TRANSACTION)
+    except LedgerStateError:  # about one of them, so that each is tried by itself
+        text = f"SELECT o.id FROM {db.operations} o WHERE {expired} {condition}ORDER BY o.lease_until LIMIT :limit"
+        ids = [id_ for (id_,) in await db.rows(text, params, Access.READ)]
+    outcomes, single = [], which.format("AND o.id = :id ")
+    for id_ in ids:
+        only = params | {"id": id_}
+        try:
+            outcomes += await db.run(lambda: _lose(db, policy_of, single, only), Access.TRANSACTION)  # noqa: B023 - it has run then
+        except LedgerStateError as error:
+            _name_once(db, id_, error)
+    return outcomes
 
-    def _set_backoff(self, operation: str, seconds: float, policy_of: PolicyOf) -> Plan[bool]:
-        d = self._db.dialect
-        which = f"WHERE o.id = :id{d.lock}"
-        [found] = yield [Statement(f"WITH {self._locked(which)}", {"id": operation})]
-        waiting = [row for row in locked_rows(found)[0] if OperationState(row.state) in CLAIMABLE]
-        delays = [(row, ledger_policy(policy_of(row.policy)).max_server_delay or 0.0) for row in waiting]
-        yield self._each(
-            f"UPDATE {d.operations} AS o SET state = 'waiting_for_retry', backoff_request_seconds = r.delay, "
-            f"last_attempted_at = {d.at.format('r.ended')}, "
-            f"next_attempt_at = {d.later.format(d.at.format('r.ended'), 'r.delay')} FROM r WHERE o.id = r.id",
-            [{"id": row.id, "delay": min(seconds, most), "ended": row.now} for row, most in delays],
-        )
-        return bool(waiting)
+
+def _name_once(db: Store, operation: str, error: LedgerStateError) -> None:
+    """Log that a lost attempt cannot be recorded, once per operation, because each look finds it again."""
+    if operation not in db.unrecordable:
+        db.unrecordable.add(operation)
+        _LOG.error("operation %s: its lease has expired, but that cannot be recorded: %s", operation, error)
+
+
+def _lose(db: Store, policy_of: PolicyOf, which: str, params: Mapping[str, object]) -> Plan[list[Recorded]]:
+    yield [Statement(text, {}, answers=False) for text in db.corrections]
+    [found] = yield [Statement(f"WITH {_locked(db, which)}", params)]
+    ends = []
+    read, problems = locked_rows(found)
+    for id_, problem in problems.items():
+        _name_once(db, id_, _unreadable(id_, problem))
+    for row in read:
+        ended = row.now if row.lease_until is None else row.lease_until  # from when `ready` counts as well
+        change = after_loss(ledger_policy(policy_of(row.policy)), row, ended)
+        ends.append(_End(row, row.lease_token, ended, LOST, None, change))
+    return (yield from _write(db, ends))
+
+
+def _write(db: Store, ends: Sequence[_End]) -> Plan[list[Recorded]]:
+    """Write the rows of attempts and the new states of their operations together (LG-2)."""
+    reason = "" if db.is_oldest else "reason = r.reason, "
+    known = yield from _late(db, ends)
+    ends = [end._replace(added=(end.row.id, end.token) not in known) for end in ends]
+    written = [(end, end.values()) for end in ends]
+    yield [
+        *_each(
+            db,
+            f"INSERT INTO {db.attempts} (operation_id, number, token, started, ended, code, delay, source) "
+            f"SELECT r.id, r.recorded, r.token, {db.at.format('r.started')}, {db.at.format('r.ended')}, r.code, "
+            "r.delay, r.source FROM r",
+            [values for end, values in written if end.added],
+        ),
+        *_each(
+            db,
+            f"UPDATE {db.attempts} AS a SET code = r.code, ended = {db.at.format('r.ended')} FROM r "
+            "WHERE a.operation_id = r.id AND a.token = r.token",
+            [values for end, values in written if not end.added],
+        ),
+        *_each(
+            db,
+            f"UPDATE {db.operations} AS o SET attempts = r.attempts, recorded = r.recorded FROM r WHERE o.id = r.id",
+            [values for end, values in written if end.added and not end.moves],
+        ),
+        *_each(
+            db,
+            f"UPDATE {db.operations} AS o SET state = r.state, attempts = r.attempts, recorded = r.recorded, "
+            "step = r.step, previous = r.previous, refreshed = r.refreshed, backoff_request_seconds = r.delay, "
+            f"last_attempted_at = {db.at.format('r.ended')}, "
+            f"next_attempt_at = {db.later.format(db.at.format('r.ended'), 'r.delay')}, code = r.code, "
+            f"details = r.details, {reason}"
+            f"began = {db.at.format('r.began')}, finished = {db.at.format('r.finished')}, {NO_LEASE} "
+            "FROM r WHERE o.id = r.id",
+            [values for end, values in written if end.moves],
+        ),
+        *_each(
+            db,
+            f"UPDATE {db.operations} AS o SET response = r.response FROM r WHERE o.id = r.id",
+            [values for end, values in written if end.response is not None],
+        ),
+    ]
+    return [end.told() for end in ends]
+
+
+def _late(db: Store, ends: Sequence[_End]) -> Plan[set[tuple[str, int | None]]]:
+    """Return the operations and tokens of late reports whose attempt was recorded as lost."""
+    late = [(end.row.id, end.token) for end in ends if not end.change.live and end.token is not None]
+    if not late:
+        return set()
+    text = f"SELECT a.operation_id, a.token FROM {db.attempts} a JOIN r ON a.operation_id = r.id AND a.token = r.token"
+    [found] = yield [Statement(*db.with_rows(("id", "token"), late, text))]
+    return {(id_, token) for id_, token in found}
+
+
+def _each(db: Store, text: str, rows: Sequence[Mapping[str, object]]) -> list[Statement]:
+    """Return the statement that writes these rows, of which it reads `r.column`; none if there are no rows."""
+    if not rows:
+        return []
+    columns = [*dict.fromkeys(re.findall(r"\br\.(\w+)", text))]
+    return [Statement(*db.with_rows(columns, [[row[name] for name in columns] for row in rows], text), answers=False)]
+
+
+async def set_backoff(db: Store, id: str, seconds: float, policy_of: PolicyOf) -> bool:  # noqa: A002 - an operation's
+    """Write a backoff in seconds, and its timestamp, atomically; return whether a waiting operation had this id.
+
+    Its maximum is that of a wait that a server asks for (LG-4).
+    """
+    return await db.run(lambda: _set_backoff(db, id, seconds, policy_of), Access.TRANSACTION)
+
+
+def _set_backoff(db: Store, operation: str, seconds: float, policy_of: PolicyOf) -> Plan[bool]:
+    which = f"WHERE o.id = :id{db.lock}"
+    [found] = yield [Statement(f"WITH {_locked(db, which)}", {"id": operation})]
+    waiting = [row for row in locked_rows(found)[0] if OperationState(row.state) in CLAIMABLE]
+    delays = [(row, ledger_policy(policy_of(row.policy)).max_server_delay or 0.0) for row in waiting]
+    yield _each(
+        db,
+        f"UPDATE {db.operations} AS o SET state = 'waiting_for_retry', backoff_request_seconds = r.delay, "
+        f"last_attempted_at = {db.at.format('r.ended')}, "
+        f"next_attempt_at = {db.later.format(db.at.format('r.ended'), 'r.delay')} FROM r WHERE o.id = r.id",
+        [{"id": row.id, "delay": min(seconds, most), "ended": row.now} for row, most in delays],
+    )
+    return bool(waiting)

@@ -1,23 +1,30 @@
-"""The rows of a ledger's table, as far as they can be read: what other means wrote may be anything."""
+"""The rows of a ledger's table, as far as they can be read: what other means wrote may be anything.
+
+Metadata is stored as JSON (LG-1, LG-11). It is checked against gRPC's rules both when it is submitted and when it is
+read, because a row written by other means must not break the claim that reads it.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
 from typing import get_args, get_type_hints
 
 from grpc_backoff.base.base_errors import kind_of
-from grpc_backoff.ledger.metadata import decode_metadata
-from grpc_backoff.ledger.records import CLAIMABLE, Operation, OperationState, Readiness
+from grpc_backoff.ledger.records import CLAIMABLE, Metadata, Operation, OperationState, Readiness
 from grpc_backoff.ledger.statements import Row
 from grpc_backoff.ledger.transitions import LockedRow, fallback, ledger_policy
 from grpc_backoff.policy.retry import RetryPolicy
 
+_BINARY = "-bin"
 PolicyOf = Callable[[str], RetryPolicy]
 """A function that returns the policy described by an operation's text."""
 COLUMNS = tuple(part.name for part in dataclasses.fields(Operation) if part.name != "problem")
-OPERATION = ", ".join(COLUMNS)
+LATER = ("reason", "order_key", "not_after", "keep_response")
+"""The columns that the tables of 0.2.0 lack (LG-18)."""
 READY = (
     "id",
     "state",
@@ -118,3 +125,36 @@ def readiness(row: Row, policy_of: PolicyOf) -> Readiness:
     if state is OperationState.WAITING and backoff is not None and last is not None:
         due = last + backoff
     return Readiness(operation, due <= now, due, "due" if due <= now else "backoff")
+
+
+def unsendable(key: object, value: object) -> str | None:
+    """Return what gRPC expects instead of a key or its value; None if gRPC can send them."""
+    if not isinstance(key, str):
+        return "keys that are strings"
+    if key.endswith(_BINARY):
+        return None if isinstance(value, bytes) else "a value of bytes, because the key ends with -bin"
+    if isinstance(value, str) and value.isascii() and value.isprintable():
+        return None
+    return "a value of printable ASCII characters, or a key that ends with -bin"
+
+
+def encode_metadata(metadata: Metadata) -> str:
+    """Return metadata as JSON, with binary values as base64."""
+    pairs = [[key, value if isinstance(value, str) else b64encode(value).decode()] for key, value in metadata]
+    return json.dumps(pairs)
+
+
+def decode_metadata(text: str) -> Metadata:
+    """Parse metadata from JSON; ValueError, which does not show the content, if it is not valid."""
+    try:
+        pairs = tuple(
+            (key, b64decode(value, validate=True) if key.endswith(_BINARY) else value)
+            for key, value in json.loads(text)
+        )
+    except (ValueError, TypeError, AttributeError):
+        raise ValueError("metadata: expected a JSON list of pairs") from None
+    for key, value in pairs:
+        wanted = unsendable(key, value)
+        if wanted is not None:
+            raise ValueError(f"metadata={key!r}: expected {wanted}")
+    return pairs

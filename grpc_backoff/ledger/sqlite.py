@@ -20,12 +20,12 @@ from typing import TypeVar
 from urllib.parse import unquote
 
 from grpc_backoff.base.base_errors import OptionError
-from grpc_backoff.ledger.database import check_version
+from grpc_backoff.ledger import submitting
 from grpc_backoff.ledger.errors import LedgerBusyError, LedgerSchemaError, LedgerUnavailableError, rejection, wrong_type
 from grpc_backoff.ledger.records import Submission, Submitted
-from grpc_backoff.ledger.schema import Migration, migrations, upgrade
-from grpc_backoff.ledger.statements import Access, Dialect, Plan, Row, Statement, follow
-from grpc_backoff.ledger.store import Store
+from grpc_backoff.ledger.schema import migrations, upgrade
+from grpc_backoff.ledger.statements import Access, Plan, Row, Statement, follow
+from grpc_backoff.ledger.store import Store, check_version
 from grpc_backoff.policy.ledger_settings import LedgerSettings
 
 ResultT = TypeVar("ResultT")
@@ -51,31 +51,26 @@ _EARLY = {
 class SQLiteStore(Store):
     """A store in one file; see `Store`."""
 
-    dialect = Dialect(
-        operations="ledger_operations",
-        attempts="ledger_attempts",
-        paused="ledger_paused",
-        versions="ledger_schema",
-        now=":now",
-        clock=":now",
-        lock="",  # the transaction locks the file
-        skip="",
-        at="{}",
-        later="{0} + {1}",
-        style="qmark",
-        refuse="request = NULL",
-        leased=", lease_seconds = :lease",
-        expired="o.lease_until <= :now",
-        oldest=2,
-        expiry=4,
-        waiting=0.1,
-        sizes=(
-            "SELECT true, count(*) FROM ledger_operations o WHERE {open} "
-            "UNION ALL SELECT false, count(*) FROM ledger_operations o WHERE NOT {open}"
-        ),
-        disturbed="".join(f" OR EXISTS (SELECT 1 FROM ledger_operations WHERE {early})" for early in _EARLY),
-        corrections=tuple(f"UPDATE ledger_operations SET {again} WHERE {early}" for early, again in _EARLY.items()),
+    operations = "ledger_operations"
+    attempts = "ledger_attempts"
+    pauses = "ledger_paused"
+    versions = "ledger_schema"
+    now = ":now"
+    clock = ":now"
+    at = "{}"
+    later = "{0} + {1}"
+    style = "qmark"
+    refuse = "request = NULL"
+    leased = ", lease_seconds = :lease"
+    expired = "o.lease_until <= :now"
+    oldest = 2
+    waiting = 0.1
+    sizes = (
+        "SELECT true, count(*) FROM ledger_operations o WHERE {open} "
+        "UNION ALL SELECT false, count(*) FROM ledger_operations o WHERE NOT {open}"
     )
+    disturbed = "".join(f" OR EXISTS (SELECT 1 FROM ledger_operations WHERE {early})" for early in _EARLY)
+    corrections = tuple(f"UPDATE ledger_operations SET {again} WHERE {early}" for early, again in _EARLY.items())
 
     def __init__(self, path: str, settings: LedgerSettings, clock: Callable[[], float] = time.time) -> None:
         """Open the file, or create it; `clock` returns the seconds since the epoch.
@@ -221,10 +216,10 @@ class SQLiteStore(Store):
     def _migrate(self, connection: sqlite3.Connection, *, apply: bool, needed_only: bool) -> tuple[int, int]:
         known = migrations("sqlite")
         before = version_of(connection, "ledger_schema")
-        newest = known[-1].number
-        check_version(self._name, before, newest, apply=apply, oldest=self.dialect.oldest)
+        newest = len(known)
+        check_version(self._name, before, newest, apply=apply, oldest=self.oldest)
         connection.execute("PRAGMA journal_mode = WAL")
-        if not apply or before >= (self.dialect.oldest if needed_only else newest):
+        if not apply or before >= (self.oldest if needed_only else newest):
             self.version = before
             return before, before
         with self._writing(connection):
@@ -254,7 +249,7 @@ class SQLiteStore(Store):
                 cursor.execute("BEGIN IMMEDIATE")
             cursor.execute("SAVEPOINT grpc_backoff")  # all or none, however the caller handles an error
             try:
-                return follow(self.submitting.plan(submissions), self._executor(cursor))
+                return follow(submitting.plan(self, submissions), self._executor(cursor))
             except BaseException:
                 with contextlib.suppress(sqlite3.Error):
                     cursor.execute("ROLLBACK TO grpc_backoff")
@@ -307,7 +302,7 @@ def version_of(connection: sqlite3.Connection, table: str) -> int:
     return 0 if row is None else int(row[0])
 
 
-def upgrade_file(connection: sqlite3.Connection, known: list[Migration], table: str) -> int:
+def upgrade_file(connection: sqlite3.Connection, known: list[str], table: str) -> int:
     """Bring a file to the newest version in the open transaction; return the version before."""
     before = version_of(connection, table)
     statement = ""

@@ -50,56 +50,6 @@ class Access(enum.Enum):
     TRANSACTION = "it locks rows and then writes"
 
 
-@record
-class Dialect(NamedTuple):
-    """How a database writes what SQL leaves open. Times are seconds since the epoch outside of the database.
-
-    Attributes:
-        operations, attempts, paused: the tables; the last one is of targets.
-        now: the time at which the statement began.
-        clock: the time at which the expression is evaluated, thus after a lock was acquired.
-        lock: locks the rows of the table `o` and waits for those that are locked.
-        skip: the same, but skips those that are locked.
-        at: the stored form of a time `{}` in seconds.
-        later: the time `{0}` plus `{1}` seconds.
-        style: how the usual driver writes parameters.
-        expired: whether the lease of the row `o` has expired; it may look at the first `:head` rows of `:target` from
-            the time `:floor` on only.
-        sizes: a query for the numbers of operations that are open and that are not, which may be estimates.
-        refuse: the change of a row `o` that the database rejects, because another request has its idempotency key.
-        key_lock: locks the order key `{1}` of a target `{0}` until the transaction ends, unless that is locked anyway.
-        versions: the table that contains the version of the tables.
-        oldest: the oldest version of the tables that can be used without an upgrade: that of 0.2.0 (LG-18).
-        expiry: the version of the tables from which operations have `not_after` and `keep_response`.
-        waiting: how many seconds pass at most until a waiter looks again for an outcome.
-        disturbed: SQL that extends a query: whether stored times must be corrected.
-        leased: what else is written when a lease begins or is extended.
-        corrections: the statements that correct stored times after the clock was set back, with the parameter `:now`.
-    """
-
-    operations: str
-    attempts: str
-    paused: str
-    now: str
-    clock: str
-    lock: str
-    skip: str
-    at: str
-    later: str
-    style: ParameterStyle
-    expired: str
-    sizes: str
-    refuse: str
-    versions: str
-    oldest: int
-    expiry: int
-    waiting: float
-    key_lock: str = ""
-    disturbed: str = ""
-    leased: str = ""
-    corrections: tuple[str, ...] = ()
-
-
 def follow(plan: Generator[StepT, AnswerT, ResultT], execute: Callable[[StepT], AnswerT]) -> ResultT:
     """Run a plan, with this function to execute its steps."""
     try:

@@ -1,45 +1,163 @@
-"""What all of a ledger's databases have in common: everything but how statements are executed.
+"""What all of a ledger's databases have in common, and how a database writes what SQL leaves open.
 
-A store for a database runs transactions and says in its `Dialect` how the database writes times and locks; see
-`sqlite` and `postgres`.
+A store for a database runs transactions; see `sqlite` and `postgres`. The functions of `submitting`, `claiming`,
+`recording`, `queries` and `manual` take a store. Each of them that is public is one transaction, which is complete when
+the function returns. If it raises a `LedgerError`, the error says what happened to the data.
 """
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Coroutine, Sequence
+import math
+import os
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from typing import ClassVar, TypeVar
 
-from grpc_backoff.ledger.claiming import Claiming
-from grpc_backoff.ledger.counting import Counting
-from grpc_backoff.ledger.database import Database
-from grpc_backoff.ledger.manual import Manual
-from grpc_backoff.ledger.order_keys import OrderKeys
-from grpc_backoff.ledger.queries import Queries
-from grpc_backoff.ledger.recording import Recording
-from grpc_backoff.ledger.records import Submission, Submitted
-from grpc_backoff.ledger.submitting import Submitting
+from grpc_backoff.base.base_errors import OptionError
+from grpc_backoff.config.target import bare_target
+from grpc_backoff.ledger.errors import (
+    LedgerBusyError,
+    LedgerSchemaError,
+    LedgerStateError,
+    LedgerUnavailableError,
+    wrong_type,
+)
+from grpc_backoff.ledger.records import (
+    WELL,
+    AttemptReport,
+    OperationState,
+    Recorded,
+    Submission,
+    Submitted,
+    is_storable,
+)
+from grpc_backoff.ledger.rows import COLUMNS, LATER
+from grpc_backoff.ledger.statements import Access, ParameterStyle, Plan, Row, Statement, one, texts
 from grpc_backoff.policy.ledger_settings import LedgerSettings
 
+ResultT = TypeVar("ResultT")
+SOON = 0.5
+"""The share of the setting `timeout` that is allowed for requests that deliverers repeat anyway."""
+LONG_AGO = 1e10
+"""An age in seconds that no operation has, and that every database can subtract from the time."""
+POSTGRES_URL = ("postgresql://", "postgres://")
+SQLITE_URL = "sqlite:///"
+URLS = "a path, sqlite:///path or postgresql://..."
+_OPEN = texts(set(OperationState) - WELL)
+_NONE_PAUSED = "(SELECT CAST(NULL AS text) AS target WHERE false)"
 
-class Store(Database):
+
+class Store(abc.ABC):
     """A database that contains a ledger. Times are in seconds since the epoch, on the database's own clock (LG-12).
 
-    Each method of its parts is one transaction, which is complete when the method returns. If the method raises a
-    `LedgerError`, the error says what happened to the data.
+    The class attributes are the database's SQL.
+
+    Attributes:
+        operations, attempts, pauses: the tables; the last one is of targets.
+        versions: the table that contains the version of the tables.
+        now: the time at which the statement began.
+        clock: the time at which the expression is evaluated, thus after a lock was acquired.
+        lock: locks the rows of the table `o` and waits for those that are locked, unless a transaction locks all.
+        skip: the same, but skips those that are locked.
+        at: the stored form of a time `{}` in seconds.
+        later: the time `{0}` plus `{1}` seconds.
+        style: how the usual driver writes parameters.
+        expired: whether the lease of the row `o` has expired; it may look at the first `:head` rows of `:target` from
+            the time `:floor` on only.
+        sizes: a query for the numbers of operations that are open and that are not, which may be estimates.
+        refuse: the change of a row `o` that the database rejects, because another request has its idempotency key.
+        key_lock: locks the order key `{1}` of a target `{0}` until the transaction ends, unless that is locked anyway.
+        oldest: the oldest version of the tables that can be used without an upgrade: that of 0.2.0 (LG-18).
+        waiting: how many seconds pass at most until a waiter looks again for an outcome.
+        disturbed: SQL that extends a query: whether stored times must be corrected.
+        leased: what else is written when a lease begins or is extended.
+        corrections: the statements that correct stored times after the clock was set back, with the parameter `:now`.
+        of_rows: the errors that are about one row, so that the others are recorded without it.
+        hears: whether the store listens, so that operations of other processes need not be looked for.
+        version: the version of the tables when they were last looked at.
+        floors: for targets, a time before which nothing was due that may still be claimed; see `look`.
+        unrecordable: the ids of lost attempts that were logged, because they cannot be recorded.
     """
 
+    operations: ClassVar[str]
+    attempts: ClassVar[str]
+    pauses: ClassVar[str]
+    versions: ClassVar[str]
+    now: ClassVar[str]
+    clock: ClassVar[str]
+    lock: ClassVar[str] = ""
+    skip: ClassVar[str] = ""
+    at: ClassVar[str]
+    later: ClassVar[str]
+    style: ClassVar[ParameterStyle]
+    expired: ClassVar[str]
+    sizes: ClassVar[str]
+    refuse: ClassVar[str]
+    key_lock: ClassVar[str] = ""
+    oldest: ClassVar[int]
+    waiting: ClassVar[float]
+    disturbed: ClassVar[str] = ""
+    leased: ClassVar[str] = ""
+    corrections: ClassVar[tuple[str, ...]] = ()
+    of_rows: ClassVar[tuple[type[LedgerStateError | LedgerBusyError], ...]] = (LedgerStateError,)
     hears = False
-    """Whether the store listens, so that operations of other processes need not be looked for."""
 
     def __init__(self, name: str, settings: LedgerSettings) -> None:
-        super().__init__(name, settings)
-        self.order_keys = OrderKeys(self)
-        self.submitting = Submitting(self)
-        self.claiming = Claiming(self, self.order_keys)
-        self.recording = Recording(self, self.order_keys)
-        self.queries = Queries(self)
-        self.counting = Counting(self)
-        self.manual = Manual(self, self.order_keys)
+        """Remember which process opens the database; `name` is the database's name in errors."""
+        self._name = name
+        self._settings = settings
+        self._closed = False
+        self._process = os.getpid()
+        self.version = 0
+        self.floors: dict[str, float] = {}
+        self.unrecordable: set[str] = set()
+
+    async def run(self, plan: Callable[[], Plan[ResultT]], access: Access, share: float = 1.0) -> ResultT:
+        """Run a plan in one transaction; `share` is the part of the setting `timeout` that it may take."""
+        try:
+            return await self._transact(plan, access, share)
+        except LedgerUnavailableError as error:
+            error.reading = access is Access.READ
+            raise
+
+    @abc.abstractmethod
+    async def _transact(self, plan: Callable[[], Plan[ResultT]], access: Access, share: float) -> ResultT:
+        """Do what `run` does; the error of a read need not say so."""
+
+    @abc.abstractmethod
+    def table(self, columns: Sequence[str], rows: Sequence[Row]) -> tuple[str, dict[str, object]]:
+        """Return a query that returns these rows, and its parameters."""
+
+    async def rows(
+        self, text: str, params: Mapping[str, object], access: Access = Access.STATEMENT, share: float = 1.0
+    ) -> list[Row]:
+        """Run one statement in a transaction of its own; return its rows."""
+        return await self.run(lambda: one(Statement(text, params)), access, share)
+
+    def column(self, values: Collection[str], name: str = "id") -> tuple[str, dict[str, object]]:
+        """Return a query that returns these values in one column, and its parameters."""
+        return self.table((name,), [(value,) for value in values])
+
+    def with_rows(self, columns: Sequence[str], rows: Sequence[Row], text: str) -> tuple[str, dict[str, object]]:
+        """Return a statement in whose text these rows are the table `r`, and its parameters."""
+        table, params = self.table(columns, rows)
+        return f"WITH r ({', '.join(columns)}) AS ({table}) {text}", params
+
+    def possible(self, ids: Sequence[str]) -> Sequence[str]:
+        """Return those of some ids that an operation can have."""
+        return [id_ for id_ in ids if is_storable(id_)]
+
+    def typed(self, new: str) -> str:
+        """Return a list of parameters with their types, which some databases need in a SELECT."""
+        return new
+
+    def times(self) -> dict[str, float]:
+        """Return the parameters of statements that stand for the time, if the database has no clock of its own."""
+        return {}
+
+    def since(self, target: str) -> tuple[str, dict[str, object]]:
+        """Return a condition for `due` that excludes no operation of a target that is open, and its parameter."""
+        return f">= {self.at.format(':floor')}", {"floor": self.floors.get(target, -math.inf)}
 
     @abc.abstractmethod
     async def migrate(self, *, apply: bool, needed_only: bool = False) -> tuple[int, int]:
@@ -59,13 +177,13 @@ class Store(Database):
     async def close(self) -> None:
         """Release the database."""
 
-    async def notify(self, target: str) -> None:
+    async def notify(self, target: str) -> None:  # noqa: B027 - not every database can
         """Wake the deliverers of a target in other processes, if the database supports that (LG-12)."""
 
-    def listen(self, heard: Callable[[str], None]) -> None:
+    def listen(self, heard: Callable[[str], None]) -> None:  # noqa: B027 - not every database can
         """Call `heard` with the target of each notification, from now until `close`, if there are any (LG-12)."""
 
-    async def look(self, target: str) -> None:
+    async def look(self, target: str) -> None:  # noqa: B027 - not every database can
         """Find where claims for a target may begin, if the database must otherwise step over what has ended."""
 
     async def sweep(self) -> bool:
@@ -74,3 +192,100 @@ class Store(Database):
         Return whether much remains, because a transaction of someone else may still see it.
         """
         return False
+
+    async def record_plain(self, reports: Sequence[AttemptReport]) -> dict[tuple[str, int | None], Recorded]:  # noqa: ARG002 - for databases that can
+        """Record some of these successes that leave nothing to decide, if one statement can; return which, by lease."""
+        return {}
+
+    # The tables of earlier versions are used as they are (LG-18).
+
+    @property
+    def is_oldest(self) -> bool:
+        """Whether the tables lack pauses, the columns `LATER` and those for indexes."""
+        return self.version == self.oldest
+
+    def due(self, row: str) -> str:
+        """Return the SQL for when an operation, which is `row` there, may be claimed or its lease expires."""
+        return f"{row}.next_attempt_at" if self.is_oldest else f"{row}.due"  # with another index for leases
+
+    def open(self, row: str) -> str:
+        """Return the SQL for whether anything remains to be done for an operation."""
+        return f"({row}.state IN ({_OPEN}))" if self.is_oldest else f"{row}.open"
+
+    def order_key(self, row: str) -> str:
+        """Return the SQL for the order key of an operation."""
+        return "CAST(NULL AS text)" if self.is_oldest else f"{row}.order_key"
+
+    def behind(self) -> str:
+        """Return the SQL for whether an operation `o` is behind another of its order key that has not ended well."""
+        return (
+            f"EXISTS (SELECT 1 FROM {self.operations} p WHERE p.target = o.target "
+            f"AND {self.order_key('p')} = {self.order_key('o')} AND p.seq < o.seq AND {self.open('p')})"
+        )
+
+    @property
+    def paused(self) -> str:
+        """The table of paused targets."""
+        return _NONE_PAUSED if self.is_oldest else self.pauses
+
+    async def still_oldest(self) -> bool:
+        """Return whether the tables are still the oldest ones; another process may have migrated meanwhile."""
+        if self.is_oldest:
+            [(self.version,)] = await self.rows(f"SELECT version FROM {self.versions}", {}, Access.READ, SOON)
+        return self.is_oldest
+
+    def check_tables(self, what: str) -> None:
+        """Refuse what the oldest tables have no place for."""
+        if self.is_oldest:
+            raise LedgerSchemaError(
+                f"{self._name}: {what} needs version {self.version + 1} of the tables, which have version "
+                f"{self.version}; nothing was stored; when no process of an older release is left, call `migrate()` or "
+                "run `grpc-backoff ledger --db URL migrate`"
+            )
+
+    @property
+    def operation(self) -> str:
+        """The columns of an operation, as far as the tables have them."""
+        return ", ".join("NULL" if self.is_oldest and name in LATER else name for name in COLUMNS)
+
+    def _check_usable(self) -> None:
+        """Reject a closed store, and the child of a fork."""
+        if self._closed:
+            raise LedgerUnavailableError(f"{self._name}: the ledger is closed")
+        check_process(self._name, self._process)
+
+
+def read_url(value: object) -> str:
+    """Return a database's URL or path as text; it is not shown in errors, because it may contain a password."""
+    text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    if not isinstance(text, str):
+        raise TypeError(wrong_type("url", value, URLS))
+    if not text or not is_storable(text):
+        raise OptionError("url", text and "...", f"{URLS}, without NUL and surrogates")
+    return text
+
+
+def spellings(target: str) -> tuple[str, str, str]:
+    """Return the spellings of a target, first the one that is stored; previous versions stored what they were given."""
+    bare = bare_target(target)
+    return bare, f"dns:///{bare}", f"dns:{bare}"
+
+
+def check_process(where: str, opener: int) -> None:
+    """Reject the child of a fork: SQLite's thread does not exist there, and the parent also uses any connection."""
+    if os.getpid() != opener:
+        raise LedgerUnavailableError(f"{where}: the ledger was opened before a fork; open one in each process")
+
+
+def check_version(where: str, found: int, newest: int, *, apply: bool, oldest: int | None = None) -> None:
+    """Reject tables that are newer than this library, or older ones that must not be changed (LG-13).
+
+    Those from the version `oldest` on can be used as they are.
+    """
+    if found > newest:
+        raise LedgerSchemaError(
+            f"{where}: a newer grpc-backoff has upgraded the tables to version {found}; this one knows {newest}"
+        )
+    if found < (newest if oldest is None else oldest) and not apply:
+        problem = f"the tables have version {found} instead of {newest}" if found else "there are no tables yet"
+        raise LedgerSchemaError(f"{where}: {problem}; run `grpc-backoff ledger --db URL migrate`")

@@ -6,144 +6,147 @@ import re
 from collections.abc import Mapping, Sequence
 
 from grpc_backoff.base.base_errors import OptionError
-from grpc_backoff.ledger.database import Part
 from grpc_backoff.ledger.errors import LedgerStateError, LedgerUnavailableError
-from grpc_backoff.ledger.metadata import encode_metadata
 from grpc_backoff.ledger.records import Submission, Submitted
+from grpc_backoff.ledger.rows import LATER, encode_metadata
 from grpc_backoff.ledger.statements import PARAMETER, Access, ParameterStyle, Plan, Row, Statement, batches
+from grpc_backoff.ledger.store import Store
 
 _MARKS: Mapping[str, str] = {"format": "%s", "qmark": "?", "numeric_dollar": "${}"}
-_LATER = ("order_key", "not_after", "keep_response")
-"""The parts of a submission that the tables of earlier versions have no place for (LG-18)."""
-_GIVEN = ", ".join(name for name in Submission._fields if name not in ("not_before", *_LATER))
+_GIVEN = ", ".join(name for name in Submission._fields if name not in ("not_before", *LATER))
 _INITIAL = "state, attempts, recorded, step, refreshed, lease_token, next_attempt_at, created, began"
 _NEW = "'pending', 0, 0, 0, false, 0, CASE WHEN {at} > {now} THEN {at} ELSE {now} END, {now}, {now}"
 
 
-class Submitting(Part):
-    """Stores operations."""
+async def submit(db: Store, submissions: Sequence[Submission]) -> list[Submitted]:
+    """Store operations, all or none; return the results in the same order (LG-9).
 
-    async def submit(self, submissions: Sequence[Submission]) -> list[Submitted]:
-        """Store operations, all or none; return the results in the same order (LG-9).
+    COMMIT comes last; if anything fails before that, it is certain that nothing was stored.
+    """
+    try:
+        return await db.run(lambda: plan(db, submissions), Access.TRANSACTION)
+    except LedgerUnavailableError as error:
+        if error.stored is not None:
+            raise
+        raise LedgerUnavailableError(f"{error.args[0]}; {remedy(submissions)}", stored=None) from error
 
-        COMMIT comes last; if anything fails before that, it is certain that nothing was stored.
-        """
-        try:
-            return await self._db.run(lambda: self.plan(submissions), Access.TRANSACTION)
-        except LedgerUnavailableError as error:
-            if error.stored is not None:
-                raise
-            raise LedgerUnavailableError(f"{error.args[0]}; {remedy(submissions)}", stored=None) from error
 
-    def plan(self, submissions: Sequence[Submission]) -> Plan[list[Submitted]]:
-        """Return the transaction of `submit`."""
-        new: set[str] = set()
-        stored: dict[object, str] = {}
-        if self._db.version < self._db.dialect.expiry:
-            [[(self._db.version,)]] = yield [Statement(f"SELECT version FROM {self._db.dialect.versions}", {})]
-            self._check_later(submissions)
-        yield self._key_locks(submissions)
-        left = list(submissions)
-        while left:  # once, unless what was there is pruned before it is looked up
-            inserted = yield [self._insert(some) for some in batches(left)]
-            new |= {id_ for rows in inserted for (id_,) in rows}
-            known: list[list[Row]] = []
-            if any(submission.id not in new for submission in left):
-                known = yield [self._known(some) for some in batches(left)]
-            for id_, *key, same in (row for rows in known for row in rows):
-                if not same:
-                    raise LedgerStateError(
-                        f"operation {id_} already has the idempotency key {key[-1]!r}, with another request"
-                        + (" or for another target" if self._db.is_oldest else "")
-                    )
-                stored |= {id_: id_, tuple(key): id_}
-            left = [submission for submission in left if submission.id not in new and not _found(submission, stored)]
-        answers = []
-        for submission in submissions:
-            answers.append(Submitted(_found(submission, stored) or submission.id, new=submission.id in new))
-            new.discard(submission.id)  # a duplicate within a batch is stored once
-        return answers
+def plan(db: Store, submissions: Sequence[Submission]) -> Plan[list[Submitted]]:
+    """Return the transaction of `submit`."""
+    new: set[str] = set()
+    stored: dict[object, str] = {}
+    if db.is_oldest:
+        [[(db.version,)]] = yield [Statement(f"SELECT version FROM {db.versions}", {})]
+        _check_later(db, submissions)
+    yield _key_locks(db, submissions)
+    left = list(submissions)
+    while left:  # once, unless what was there is pruned before it is looked up
+        inserted = yield [_insert(db, some) for some in batches(left)]
+        new |= {id_ for rows in inserted for (id_,) in rows}
+        known: list[list[Row]] = []
+        if any(submission.id not in new for submission in left):
+            known = yield [_known(db, some) for some in batches(left)]
+        for id_, *key, same in (row for rows in known for row in rows):
+            if not same:
+                raise LedgerStateError(
+                    f"operation {id_} already has the idempotency key {key[-1]!r}, with another request"
+                    + (" or for another target" if db.is_oldest else "")
+                )
+            stored |= {id_: id_, tuple(key): id_}
+        left = [submission for submission in left if submission.id not in new and not _found(submission, stored)]
+    answers = []
+    for submission in submissions:
+        answers.append(Submitted(_found(submission, stored) or submission.id, new=submission.id in new))
+        new.discard(submission.id)  # a duplicate within a batch is stored once
+    return answers
 
-    def _insert(self, submissions: Sequence[Submission]) -> Statement:
-        later = _later(submissions)
-        insert = self._inserting(f"SELECT {self._new('', later)} FROM r WHERE true", later)
-        rows = [*map(_stored, submissions)]
-        return Statement(*self._db.with_rows(Submission._fields, rows, f"{insert} RETURNING id"))
 
-    def _check_later(self, submissions: Sequence[Submission]) -> None:
-        """Refuse what the tables have no place for (LG-18)."""
-        for name in _later(submissions):
-            self._db.check_tables(self._db.dialect.oldest + 1 if name == "order_key" else self._db.dialect.expiry, name)
+def _insert(db: Store, submissions: Sequence[Submission]) -> Statement:
+    later = _later(submissions)
+    insert = _inserting(db, f"SELECT {_new(db, '', later)} FROM r WHERE true", later)
+    rows = [*map(_stored, submissions)]
+    return Statement(*db.with_rows(Submission._fields, rows, f"{insert} RETURNING id"))
 
-    def _new(self, mark: str, later: Sequence[str]) -> str:
-        """Return the values of a new row; `mark` comes before each parameter's name."""
-        at = self._db.dialect.at
-        new = _NEW.format(now=self._db.dialect.now, at=at.format(f"{mark}not_before"))
-        columns = [at.format(f"{mark}{name}") if name == "not_after" else f"{mark}{name}" for name in later]
-        return ", ".join([mark + _GIVEN.replace(", ", f", {mark}"), new, *columns])
 
-    def _inserting(self, new: str, later: Sequence[str], conflict: str = "DO NOTHING") -> str:
-        """Return the INSERT of new rows; on a known id or key, the existing row `o` is left unchanged by default."""
-        columns = ", ".join([_GIVEN, _INITIAL, *later])
-        return f"INSERT INTO {self._db.dialect.operations} AS o ({columns}) {new} ON CONFLICT {conflict}"
+def _check_later(db: Store, submissions: Sequence[Submission]) -> None:
+    """Refuse what the tables have no place for (LG-18)."""
+    for name in _later(submissions):
+        db.check_tables(name)
 
-    def _known(self, submissions: Sequence[Submission]) -> Statement:
-        columns = ("id", "target", "method", "request", "idempotency_key")
-        rows = [tuple(getattr(submission, name) for name in columns) for submission in submissions]
-        found = (
-            "SELECT o.id, o.target, o.method, o.idempotency_key, o.request = r.request AND o.target = r.target "
-            f"FROM {self._db.dialect.operations} o JOIN r ON"
+
+def _new(db: Store, mark: str, later: Sequence[str]) -> str:
+    """Return the values of a new row; `mark` comes before each parameter's name."""
+    at = db.at
+    new = _NEW.format(now=db.now, at=at.format(f"{mark}not_before"))
+    columns = [at.format(f"{mark}{name}") if name == "not_after" else f"{mark}{name}" for name in later]
+    return ", ".join([mark + _GIVEN.replace(", ", f", {mark}"), new, *columns])
+
+
+def _inserting(db: Store, new: str, later: Sequence[str], conflict: str = "DO NOTHING") -> str:
+    """Return the INSERT of new rows; on a known id or key, the existing row `o` is left unchanged by default."""
+    columns = ", ".join([_GIVEN, _INITIAL, *later])
+    return f"INSERT INTO {db.operations} AS o ({columns}) {new} ON CONFLICT {conflict}"
+
+
+def _known(db: Store, submissions: Sequence[Submission]) -> Statement:
+    columns = ("id", "target", "method", "request", "idempotency_key")
+    rows = [tuple(getattr(submission, name) for name in columns) for submission in submissions]
+    found = (
+        "SELECT o.id, o.target, o.method, o.idempotency_key, o.request = r.request AND o.target = r.target "
+        f"FROM {db.operations} o JOIN r ON"
+    )
+    where = "" if db.is_oldest else "o.target = r.target AND "  # there, a key is unique for the method alone
+    text = (
+        f"{found} o.id = r.id UNION ALL "
+        f"{found} {where}o.method = r.method AND o.idempotency_key = r.idempotency_key AND o.id <> r.id"
+    )
+    return Statement(*db.with_rows(columns, rows, text))
+
+
+def _key_locks(db: Store, submissions: Sequence[Submission]) -> list[Statement]:
+    """Return the statement that locks the order keys, so that operations of a key are numbered as they commit."""
+    keys = sorted({(one.target, one.order_key) for one in submissions if one.order_key is not None})
+    if not keys or not db.key_lock:
+        return []
+    lock = db.key_lock.format("r.target", "r.order_key")
+    text, params = db.with_rows(("target", "order_key"), keys, f"SELECT {lock} FROM r")
+    return [Statement(text, params, answers=False)]
+
+
+def statement(db: Store, submission: Submission, style: ParameterStyle | None = None) -> tuple[str, tuple[object, ...]]:
+    """Return the SQL that stores an operation and its parameters, for the caller's own driver (LG-9).
+
+    If another request has the same idempotency key, the database rejects the statement.
+    """
+    style = db.style if style is None else style
+    if not isinstance(style, str) or style not in _MARKS:
+        raise OptionError("style", style, f"one of: {', '.join(_MARKS)}")
+    mark = _MARKS[style]
+    _check_later(db, [submission])
+    later, locked = _later([submission]), ""
+    new = _new(db, ":", later)
+    if submission.order_key is not None and db.key_lock:
+        locked = f" FROM (SELECT {db.key_lock.format(':target', ':order_key')}) locked"
+    insert = _inserting(db, f"SELECT {db.typed(new)}{locked}" if locked else f"VALUES ({new})", later)
+    if submission.idempotency_key is not None and db.is_oldest:  # right once another process has migrated
+        taken = (
+            f"SELECT 1 FROM {db.operations} k WHERE k.method = :method AND k.idempotency_key = "
+            ":idempotency_key AND k.id <> :id AND (k.request <> :request OR k.target <> :target)"
         )
-        where = "" if self._db.is_oldest else "o.target = r.target AND "  # there, a key is unique for the method alone
-        text = (
-            f"{found} o.id = r.id UNION ALL "
-            f"{found} {where}o.method = r.method AND o.idempotency_key = r.idempotency_key AND o.id <> r.id"
+        new = new.replace(":request", f"CASE WHEN NOT EXISTS ({taken}) THEN :request END")
+        insert = _inserting(db, f"SELECT {db.typed(new)}", later)
+    elif submission.idempotency_key is not None:
+        stored = f"SELECT 1 FROM {db.operations} s WHERE s.id = :id"
+        conflict = (
+            "(target, method, idempotency_key) WHERE idempotency_key IS NOT NULL "
+            f"DO UPDATE SET {db.refuse} WHERE o.request <> excluded.request"
         )
-        return Statement(*self._db.with_rows(columns, rows, text))
-
-    def _key_locks(self, submissions: Sequence[Submission]) -> list[Statement]:
-        """Return the statement that locks the order keys, so that operations of a key are numbered as they commit."""
-        keys = sorted({(one.target, one.order_key) for one in submissions if one.order_key is not None})
-        if not keys or not self._db.dialect.key_lock:
-            return []
-        lock = self._db.dialect.key_lock.format("r.target", "r.order_key")
-        text, params = self._db.with_rows(("target", "order_key"), keys, f"SELECT {lock} FROM r")
-        return [Statement(text, params, answers=False)]
-
-    def statement(self, submission: Submission, style: ParameterStyle | None = None) -> tuple[str, tuple[object, ...]]:
-        """Return the SQL that stores an operation and its parameters, for the caller's own driver (LG-9).
-
-        If another request has the same idempotency key, the database rejects the statement.
-        """
-        style = self._db.dialect.style if style is None else style
-        if not isinstance(style, str) or style not in _MARKS:
-            raise OptionError("style", style, f"one of: {', '.join(_MARKS)}")
-        mark = _MARKS[style]
-        self._check_later([submission])
-        later, locked = _later([submission]), ""
-        new = self._new(":", later)
-        if submission.order_key is not None and self._db.dialect.key_lock:
-            locked = f" FROM (SELECT {self._db.dialect.key_lock.format(':target', ':order_key')}) locked"
-        insert = self._inserting(f"SELECT {self._db.typed(new)}{locked}" if locked else f"VALUES ({new})", later)
-        if submission.idempotency_key is not None and self._db.is_oldest:  # right once another process has migrated
-            taken = (
-                f"SELECT 1 FROM {self._db.dialect.operations} k WHERE k.method = :method AND k.idempotency_key = "
-                ":idempotency_key AND k.id <> :id AND (k.request <> :request OR k.target <> :target)"
-            )
-            new = new.replace(":request", f"CASE WHEN NOT EXISTS ({taken}) THEN :request END")
-            insert = self._inserting(f"SELECT {self._db.typed(new)}", later)
-        elif submission.idempotency_key is not None:
-            stored = f"SELECT 1 FROM {self._db.dialect.operations} s WHERE s.id = :id"
-            conflict = (
-                "(target, method, idempotency_key) WHERE idempotency_key IS NOT NULL "
-                f"DO UPDATE SET {self._db.dialect.refuse} WHERE o.request <> excluded.request"
-            )
-            select = f"SELECT {self._db.typed(new)}{locked} WHERE NOT EXISTS ({stored})"
-            insert = self._inserting(select, later, conflict)
-        params = {**_stored(submission)._asdict(), **self._db.times()}
-        names = re.findall(PARAMETER, insert)
-        numbers = iter(range(1, len(names) + 1))
-        return re.sub(PARAMETER, lambda _: mark.format(next(numbers)), insert), tuple(params[name] for name in names)
+        select = f"SELECT {db.typed(new)}{locked} WHERE NOT EXISTS ({stored})"
+        insert = _inserting(db, select, later, conflict)
+    params = {**_stored(submission)._asdict(), **db.times()}
+    names = re.findall(PARAMETER, insert)
+    numbers = iter(range(1, len(names) + 1))
+    return re.sub(PARAMETER, lambda _: mark.format(next(numbers)), insert), tuple(params[name] for name in names)
 
 
 def remedy(submissions: Sequence[Submission]) -> str:
@@ -157,7 +160,7 @@ def remedy(submissions: Sequence[Submission]) -> str:
 
 def _later(submissions: Sequence[Submission]) -> list[str]:
     """Return those parts of submissions that the tables of earlier versions have no place for."""
-    return [name for name in _LATER if any(getattr(submission, name) is not None for submission in submissions)]
+    return [name for name in LATER if any(getattr(submission, name, None) is not None for submission in submissions)]
 
 
 def _found(submission: Submission, stored: Mapping[object, str]) -> str | None:

@@ -18,12 +18,12 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
 from grpc_backoff.aio.channel import Channel
 from grpc_backoff.ledger import ledger as core
-from grpc_backoff.ledger.database import check_process
 from grpc_backoff.ledger.errors import LedgerUnavailableError, wrong_type
-from grpc_backoff.ledger.operation_hooks import LedgerHooks
+from grpc_backoff.ledger.operation_events import LedgerHooks
 from grpc_backoff.ledger.preparing import check_prepared
 from grpc_backoff.ledger.records import Submission, Submitted
 from grpc_backoff.ledger.statements import ParameterStyle
+from grpc_backoff.ledger.store import check_process
 from grpc_backoff.ledger.submitting import remedy
 
 __all__ = ["Ledger"]

@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 import time
 
+from grpc_backoff.ledger import claiming, manual, queries, recording
 from grpc_backoff.ledger.delivery_state import DeliveryState
 from grpc_backoff.ledger.errors import LedgerError
 from grpc_backoff.ledger.records import WELL, Filter, Recorded
-from grpc_backoff.ledger.reporting import AttemptReports
 from grpc_backoff.ledger.rows import PolicyOf
 
 _MANY = 1000
@@ -27,10 +27,9 @@ _SWEEP_SHARE = 0.05
 class Upkeep:
     """Extends leases, ends those of dead owners, keeps order keys in order, prunes and sweeps."""
 
-    def __init__(self, state: DeliveryState, reports: AttemptReports, policy_of: PolicyOf) -> None:
+    def __init__(self, state: DeliveryState, policy_of: PolicyOf) -> None:
         """Begin with leases that are as good as extended; `policy_of` returns the policy that a text describes."""
         self._state = state
-        self._reports = reports
         self._policy_of = policy_of
         self._extended_at = time.monotonic()
         self._lost: list[Recorded] = []
@@ -47,7 +46,7 @@ class Upkeep:
         state = self._state
         began = time.monotonic()
         if state.held:
-            await state.store.claiming.extend(sorted(state.held), state.settings.lease)
+            await claiming.extend(state.store, sorted(state.held), state.settings.lease)
         self._extended_at = began
 
     async def keep_house(self) -> None:
@@ -58,46 +57,46 @@ class Upkeep:
         while True:
             with contextlib.suppress(LedgerError):  # as above
                 await state.store.look(state.target)
-                if not self._reports.is_crowded:
+                if not state.is_crowded:
                     if time.monotonic() - self._extended_at >= state.settings.lease:
                         await self._extend()  # after an outage, this process's leases have expired but are not lost
                     await self._find_lost(first=time.monotonic() < look_at)
                 await self._expire()
-                await state.store.order_keys.set_aside(state.target, _MANY, 2 * state.settings.concurrency)
+                await claiming.set_aside(state.store, state.target, _MANY, 2 * state.settings.concurrency)
                 if time.monotonic() >= look_at:
-                    if self._reports.aside:
-                        await self._reports.record_what_is_aside()
+                    if state.aside:
+                        await state.record_what_is_aside()
                         state.room_made.set()
                         state.news.set()  # the next operation of an order key
-                    await state.store.order_keys.take_up()
+                    await claiming.take_up(state.store)
                     look_at = time.monotonic() + state.settings.lease
                 # Previous versions stored other spellings.
-                await state.store.manual.retarget(state.target, state.target, _MANY, due=True)
+                await manual.retarget(state.store, state.target, state.target, _MANY, due=True)
                 if time.monotonic() >= prune_at:
-                    pruned = await state.store.manual.prune(state.settings.keep, [*WELL], _MANY)
+                    pruned = await manual.prune(state.store, state.settings.keep, [*WELL], _MANY)
                     prune_at = time.monotonic() + (0 if pruned == _MANY else _PRUNE_EVERY)
             await asyncio.sleep(pause)
 
     async def _find_lost(self, *, first: bool) -> None:
         state = self._state
-        self._lost += await state.store.recording.lost(state.target, self._policy_of, _MANY, first=first)
+        self._lost += await recording.lost(state.store, state.target, self._policy_of, _MANY, first=first)
         if not self._lost:
             return
         state.news.set()
-        operations = await state.store.queries.find(
-            Filter(ids=tuple(operation.id for operation in self._lost)), len(self._lost)
+        operations = await queries.find(
+            state.store, Filter(ids=tuple(operation.id for operation in self._lost)), len(self._lost)
         )
         by_id = {operation.id: operation for operation in operations}
         lost, self._lost = self._lost, []
         for recorded in lost:
             if recorded.id in by_id:
-                self._reports.tell(by_id[recorded.id], recorded)
+                state.tell(by_id[recorded.id], recorded)
 
     async def _expire(self) -> None:
-        if self._reports.is_crowded:
+        if self._state.is_crowded:
             return
-        for operation in await self._state.store.claiming.expire(self._state.target, _MANY):
-            self._reports.tell(operation, Recorded(operation.id, operation.state, operation.attempts, live=True))
+        for operation in await claiming.expire(self._state.store, self._state.target, _MANY):
+            self._state.tell(operation, Recorded(operation.id, operation.state, operation.attempts, live=True))
             self._state.news.set()  # there may be a next operation of its order key
 
     async def sweep(self) -> None:

@@ -229,12 +229,13 @@ class Conductor:
             if self._thread is not None:
                 return
             # A daemon thread, so that the interpreter's exit does not wait for channels that were not closed.
-            self._thread = threading.Thread(target=self._run, name="grpc-backoff", daemon=True)
+            self._thread = thread = threading.Thread(target=self._run, name="grpc-backoff", daemon=True)
             try:
                 # Use a new context, because the thread outlives the call that happened to start it.
-                Context().run(self._thread.start)
-            except RuntimeError:  # the process has too many threads; the next piece of work tries again
-                self._thread = None
+                Context().run(thread.start)
+            except BaseException:  # the process has too many threads, or a signal handler has raised
+                if not thread.is_alive():
+                    self._thread = None  # the next piece of work tries again
                 raise
 
     def _run(self) -> None:

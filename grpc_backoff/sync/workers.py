@@ -45,8 +45,8 @@ class _Worker:
     def __init__(self) -> None:
         self.tasks: SimpleQueue[_Task] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="grpc-backoff-worker", daemon=True)
-        Context().run(self._thread.start)
         self.is_alive = self._thread.is_alive
+        Context().run(self._thread.start)  # last: if a signal handler raises here, the thread may work for later calls
 
     def _run(self) -> None:
         while True:

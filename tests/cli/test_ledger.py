@@ -11,7 +11,7 @@ from google.protobuf.wrappers_pb2 import StringValue
 
 from grpc_backoff.cli.commands import cli
 from grpc_backoff.decide.calls.decision import FailedAttempt
-from grpc_backoff.ledger import Ledger
+from grpc_backoff.ledger import Ledger, recording
 from grpc_backoff.ledger.records import AttemptReport
 from grpc_backoff.policy.presets import RETRY
 from tests.ledger import conftest as databases
@@ -37,8 +37,9 @@ def filled(url):
             ]
             ids = [told.id for told in await ledger.submit_many(prepared)]
             failures = [FailedAttempt("INTERNAL"), FailedAttempt("ABORTED"), None]
-            await ledger.store.recording.record(
-                [AttemptReport(id_, None, STEPS, failure, "boom") for id_, failure in zip(ids, failures, strict=False)]
+            await recording.record_ends(
+                ledger.store,
+                [AttemptReport(id_, None, STEPS, failure, "boom") for id_, failure in zip(ids, failures, strict=False)],
             )
             return ids
 

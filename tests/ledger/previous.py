@@ -41,10 +41,10 @@ _KIND = {
 }
 
 
-def create_tables(url, kind, version=None):
-    """Create the tables of version 0.2, or those of this version of the schema."""
-    version = version or SCHEMAS[kind]
-    sql = [migration.sql for migration in migrations(kind)[:version]]
+def create_tables(url, kind):
+    """Create the tables of version 0.2."""
+    version = SCHEMAS[kind]
+    sql = migrations(kind)[:version]
     if kind == "postgres":
         with psycopg.connect(url) as connection:
             connection.execute("CREATE SCHEMA grpc_backoff")

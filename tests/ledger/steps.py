@@ -8,6 +8,7 @@ import random
 
 from grpc_backoff.config.policy_string import parse_policy
 from grpc_backoff.decide.calls.decision import FailedAttempt
+from grpc_backoff.ledger import claiming, queries, recording, submitting
 from grpc_backoff.ledger.records import AttemptReport, Filter
 from grpc_backoff.policy.presets import RETRY
 from tests.ledger.conftest import execute, submission
@@ -24,20 +25,20 @@ def policy_of(text):
 
 
 async def claimed(store, limit=1, lease=30.0):
-    return await store.claiming.claim(SHOP, limit, "me", lease)
+    return await claiming.claim(store, SHOP, limit, "me", lease)
 
 
 async def submitted(store, *numbers, **parts):
-    return [told.id for told in await store.submitting.submit([submission(number, **parts) for number in numbers])]
+    return [told.id for told in await submitting.submit(store, [submission(number, **parts) for number in numbers])]
 
 
 async def one(store, id_):
-    return (await store.queries.find(Filter(ids=(id_,)), 1))[0]
+    return (await queries.find(store, Filter(ids=(id_,)), 1))[0]
 
 
 async def failed(store, operation, policy=STEPS, failure=UNAVAILABLE, draw=0.5, **how):
     report = AttemptReport(operation.id, operation.lease_token, policy, failure, draw=draw, **how)
-    return (await store.recording.record([report]))[0]
+    return (await recording.record_ends(store, [report]))[0]
 
 
 async def fail_many(ledger, number, request=b"x"):
@@ -46,7 +47,7 @@ async def fail_many(ledger, number, request=b"x"):
     ids = [told.id for told in await ledger.submit_many(prepared)]
     for first in range(0, number, 500):
         reports = [AttemptReport(id_, None, STEPS, FailedAttempt("INTERNAL")) for id_ in ids[first:][:500]]
-        await ledger.store.recording.record(reports)
+        await recording.record_ends(ledger.store, reports)
     return ids
 
 

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from grpc_backoff.ledger import claiming, manual, queries, recording
 from grpc_backoff.ledger.records import AttemptReport, Filter, Lease, OperationState
 from tests.ledger.conftest import execute, open_store, submission
 from tests.ledger.steps import CHANCE, QUICK, SHOP, STEPS, UNAVAILABLE, claimed, failed, one, policy_of, submitted
@@ -31,8 +32,8 @@ async def test_a_claim_is_for_one_target(store):
     await submitted(store, 1, target="other:443")
 
     assert await claimed(store) == []
-    assert await store.claiming.next_due(SHOP) is None
-    assert await store.claiming.next_due("other:443") == 0
+    assert await claiming.next_due(store, SHOP) is None
+    assert await claiming.next_due(store, "other:443") == 0
 
 
 async def test_a_retry_is_claimed_when_it_is_due(store):
@@ -43,11 +44,11 @@ async def test_a_retry_is_claimed_when_it_is_due(store):
     await asyncio.sleep(0.05)
 
     [again] = await claimed(store)
-    told = (await store.recording.record([AttemptReport(again.id, again.lease_token, QUICK)]))[0]
+    told = (await recording.record_ends(store, [AttemptReport(again.id, again.lease_token, QUICK)]))[0]
 
     assert (again.attempts, again.lease_token) == (1, 2)
     assert (told.state, told.attempts, told.code) == (OperationState.SUCCEEDED, 2, "OK")
-    assert [attempt.code for attempt in await store.queries.attempts(again.id)] == ["UNAVAILABLE", "OK"]
+    assert [attempt.code for attempt in await queries.attempts(store, again.id)] == ["UNAVAILABLE", "OK"]
     assert (await one(store, again.id)).finished is not None
 
 
@@ -57,9 +58,9 @@ async def test_a_lease_that_is_extended_holds(store):
     first, second = await claimed(store, 2, lease=1)
     leases = [Lease(first.id, first.lease_token), Lease(second.id, 99)]
 
-    assert await store.claiming.extend(leases, 30.0) == {first.id}
+    assert await claiming.extend(store, leases, 30.0) == {first.id}
     await asyncio.sleep(1.1)
-    [lost] = await store.recording.lost(None, lambda _: QUICK, 10)
+    [lost] = await recording.lost(store, None, lambda _: QUICK, 10)
     assert lost.id == second.id
 
 
@@ -68,11 +69,11 @@ async def test_given_back_is_as_it_was(store):
     ids = await submitted(store, 1, 2)
     [first] = await claimed(store)
 
-    await store.claiming.release([Lease(first.id, first.lease_token)])
+    await claiming.release(store, [Lease(first.id, first.lease_token)])
     operation = await one(store, first.id)
 
     assert (operation.state, operation.attempts, operation.lease_owner) == (OperationState.PENDING, 0, None)
-    assert await store.queries.attempts(first.id) == []
+    assert await queries.attempts(store, first.id) == []
     assert [again.id for again in await claimed(store, 2)] == ids
 
 
@@ -81,7 +82,7 @@ async def test_an_old_lease_gives_nothing_back(store):
     await submitted(store, 1)
     [first] = await claimed(store)
 
-    await store.claiming.release([Lease(first.id, first.lease_token - 1)])
+    await claiming.release(store, [Lease(first.id, first.lease_token - 1)])
 
     assert (await one(store, first.id)).state is OperationState.IN_PROGRESS
 
@@ -94,7 +95,7 @@ async def test_ten_orchestrators(store, url, settings, round_):
     try:
         told = await asyncio.gather(
             *(
-                each.recording.record([AttemptReport(id_, None, STEPS, UNAVAILABLE, draw=CHANCE.random())])
+                recording.record_ends(each, [AttemptReport(id_, None, STEPS, UNAVAILABLE, draw=CHANCE.random())])
                 for each in stores
             )
         )
@@ -103,7 +104,7 @@ async def test_ten_orchestrators(store, url, settings, round_):
     operation = await one(store, id_)
 
     assert sorted(each.attempts for [each] in told) == list(range(1, 11))
-    assert [attempt.number for attempt in await store.queries.attempts(id_)] == list(range(1, 11))
+    assert [attempt.number for attempt in await queries.attempts(store, id_)] == list(range(1, 11))
     assert (operation.attempts, operation.state) == (10, OperationState.WAITING)
     low, high = STEPS.bounds(10)
     assert low <= operation.backoff_request_seconds <= high
@@ -115,14 +116,14 @@ async def test_ten_orchestrators(store, url, settings, round_):
 async def test_paused(store):
     """LG-16: nothing is claimed for a paused target, and `ready` and `queue` say so; after `resume`, it is."""
     [id_] = await submitted(store, 1)
-    await store.manual.pause(f"dns:///{SHOP}")
-    await store.manual.pause(SHOP)
-    [told] = await store.queries.ready(Filter(), 1, policy_of)
+    await manual.pause(store, f"dns:///{SHOP}")
+    await manual.pause(store, SHOP)
+    [told] = await queries.ready(store, Filter(), 1, policy_of)
 
     assert await claimed(store) == []
-    assert (await store.claiming.next_due(SHOP), told.ready, told.why) == (None, False, "paused")
-    assert (await store.counting.queue(SHOP)).paused == (await store.counting.queue(None)).paused == (SHOP,)
-    assert [await store.manual.resume(SHOP), await store.manual.resume(SHOP)] == [True, False]
+    assert (await claiming.next_due(store, SHOP), told.ready, told.why) == (None, False, "paused")
+    assert (await queries.queue(store, SHOP)).paused == (await queries.queue(store, None)).paused == (SHOP,)
+    assert [await manual.resume(store, SHOP), await manual.resume(store, SHOP)] == [True, False]
     assert [each.id for each in await claimed(store)] == [id_]
 
 
@@ -130,9 +131,9 @@ async def test_claims_of_one_method(store):
     """LG-6: a claim can be limited to one method, or leave methods out."""
     await submitted(store, 1)
     await submitted(store, 2, method="/shop.Orders/Cancel")
-    no_others = await store.claiming.next_due(SHOP, (), ["/shop.Orders/Place", "/shop.Orders/Cancel"])
-    [place] = await store.claiming.claim(SHOP, 9, "me", 30.0, method="/shop.Orders/Place")
-    [cancel] = await store.claiming.claim(SHOP, 9, "me", 30.0, methods_without=["/shop.Orders/Place"])
+    no_others = await claiming.next_due(store, SHOP, (), ["/shop.Orders/Place", "/shop.Orders/Cancel"])
+    [place] = await claiming.claim(store, SHOP, 9, "me", 30.0, method="/shop.Orders/Place")
+    [cancel] = await claiming.claim(store, SHOP, 9, "me", 30.0, methods_without=["/shop.Orders/Place"])
 
     assert (no_others, place.method, cancel.method) == (None, "/shop.Orders/Place", "/shop.Orders/Cancel")
 
@@ -140,17 +141,17 @@ async def test_claims_of_one_method(store):
 async def test_what_an_owner_does_not_know_of(store):
     """LG-6: `reclaim` returns what an owner has claimed without knowing it, and extends the lease; nothing else."""
     await submitted(store, *range(1, 6))
-    known, unknown = await store.claiming.claim(SHOP, 2, "me", 30.0)
-    await store.claiming.claim(SHOP, 1, "another", 30.0)
-    await store.claiming.claim(SHOP, 1, "me", 0.001)
+    known, unknown = await claiming.claim(store, SHOP, 2, "me", 30.0)
+    await claiming.claim(store, SHOP, 1, "another", 30.0)
+    await claiming.claim(store, SHOP, 1, "me", 0.001)
     await asyncio.sleep(0.05)
 
-    [found] = await store.claiming.reclaim(SHOP, "me", 60.0, [Lease(known.id, known.lease_token)])
+    [found] = await claiming.reclaim(store, SHOP, "me", 60.0, [Lease(known.id, known.lease_token)])
 
     assert (found.id, found.lease_token) == (unknown.id, unknown.lease_token)
     assert found.lease_until > unknown.lease_until + 20
-    assert await store.claiming.reclaim("other:443", "me", 60.0, []) == []
-    assert {each.id for each in await store.claiming.reclaim(SHOP, "me", 60.0, [])} == {known.id, unknown.id}
+    assert await claiming.reclaim(store, "other:443", "me", 60.0, []) == []
+    assert {each.id for each in await claiming.reclaim(store, SHOP, "me", 60.0, [])} == {known.id, unknown.id}
 
 
 async def test_due_since_ever(store, url):
@@ -159,5 +160,5 @@ async def test_due_since_ever(store, url):
     value = "-infinity" if "://" in url else float("-inf")
     execute(url, "UPDATE {} SET next_attempt_at = {} WHERE id = {}", value, submission(1).id)
 
-    assert await store.claiming.next_due(SHOP) == 0.0
+    assert await claiming.next_due(store, SHOP) == 0.0
     assert len(await claimed(store, 2)) == 2

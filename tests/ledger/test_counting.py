@@ -6,7 +6,7 @@ import asyncio
 import time
 
 from grpc_backoff.decide.calls.decision import FailedAttempt
-from grpc_backoff.ledger import counting
+from grpc_backoff.ledger import queries, recording
 from grpc_backoff.ledger.records import AttemptReport, OperationState
 from tests.ledger.steps import SHOP, STEPS, claimed, submitted
 
@@ -15,28 +15,28 @@ async def test_queue(store):
     """LG-7: `queue` reports how many operations wait, the age of the oldest, and the counts by state."""
     await submitted(store, 1, 2, 3)
     [first] = await claimed(store)
-    await store.recording.record([AttemptReport(first.id, first.lease_token, STEPS)])
+    await recording.record_ends(store, [AttemptReport(first.id, first.lease_token, STEPS)])
     await asyncio.sleep(0.02)
 
-    queue = await store.counting.queue(SHOP)
+    queue = await queries.queue(store, SHOP)
 
     assert queue.counts == {OperationState.SUCCEEDED: 1, OperationState.PENDING: 2}
-    assert (queue.length, await store.counting.waiting(100), await store.counting.waiting(1)) == (2, 2, 1)
+    assert (queue.length, await queries.waiting(store, 100), await queries.waiting(store, 1)) == (2, 2, 1)
     assert 0.02 <= queue.oldest < 60
-    assert (await store.counting.queue("nowhere")).length == 0
-    assert (await store.counting.queue(None)).length == 2
+    assert (await queries.queue(store, "nowhere")).length == 0
+    assert (await queries.queue(store, None)).length == 2
 
 
 async def test_an_operation_for_later_does_not_wait(store):
     """LG-7: an operation does not wait before the earliest time of its first attempt."""
     await submitted(store, 1, not_before=time.time() + 86_400)
     await asyncio.sleep(0.02)
-    queue = await store.counting.queue(SHOP)
+    queue = await queries.queue(store, SHOP)
     await submitted(store, 2, not_before=time.time() - 86_400)
     await asyncio.sleep(0.02)
 
     assert (queue.counts, queue.oldest) == ({OperationState.PENDING: 1}, 0)
-    assert 0.02 <= (await store.counting.queue(SHOP)).oldest < 60
+    assert 0.02 <= (await queries.queue(store, SHOP)).oldest < 60
 
 
 async def test_numbers_of_many(store, monkeypatch):
@@ -44,9 +44,9 @@ async def test_numbers_of_many(store, monkeypatch):
 
     Where the database has no statistics of the table yet, or old ones, they are not the sample's.
     """
-    monkeypatch.setattr(counting, "_SAMPLE", 10)
+    monkeypatch.setattr(queries, "_SAMPLE", 10)
     await submitted(store, *range(25))
-    few, many = await store.counting.waiting(5), await store.counting.queue(None)
+    few, many = await queries.waiting(store, 5), await queries.queue(store, None)
 
     assert few == 5
     assert many.estimated
@@ -56,18 +56,18 @@ async def test_numbers_of_many(store, monkeypatch):
 def test_samples_are_scaled():
     """LG-11: the counts of a sample are scaled to the size of the table."""
     rows = [("a", "pending", 30, 0.0, 0.0), ("b", "failed", 10, 0.0, 0.0)]
-    assert [row[2] for row in counting._scaled(rows, 400)] == [300, 100]
-    assert [row[2] for row in counting._scaled(rows, -1)] == [30, 10]
+    assert [row[2] for row in queries._scaled(rows, 400)] == [300, 100]
+    assert [row[2] for row in queries._scaled(rows, -1)] == [30, 10]
 
 
 async def test_held_keys_beside_the_sample(store, monkeypatch):
     """LG-11, LG-15: order keys that are held count even if no operation of their target is among the rows counted."""
-    monkeypatch.setattr(counting, "_SAMPLE", 1)
+    monkeypatch.setattr(queries, "_SAMPLE", 1)
     for number in (1, 2, 3):
         [id_] = await submitted(store, number, target=f"shop:{number}", order_key="a")
-        await store.recording.record([AttemptReport(id_, None, STEPS, FailedAttempt("INTERNAL"))])
+        await recording.record_ends(store, [AttemptReport(id_, None, STEPS, FailedAttempt("INTERNAL"))])
 
-    queues = await store.counting.queues()
+    queues = await queries.queues(store)
 
     assert [queues[f"shop:{number}"].held_keys for number in (1, 2, 3)] == [1, 1, 1]
-    assert (await store.counting.queue(None)).held_keys == 3
+    assert (await queries.queue(store, None)).held_keys == 3

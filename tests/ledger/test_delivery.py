@@ -23,6 +23,9 @@ from grpc_backoff.ledger import (
     OperationExhausted,
     OperationRetried,
     OperationState,
+    claiming,
+    queries,
+    recording,
 )
 from grpc_backoff.ledger.announcing import event_of
 from grpc_backoff.ledger.delivery_state import DeliveryState
@@ -82,19 +85,19 @@ def prepared(ledger, unary, number):
     return [ledger.prepared(unary, Message(text=str(n))) for n in range(number)]
 
 
-def during_claims(ledger, seconds, error=None):
+def during_claims(monkeypatch, seconds, error=None):
     """Let claims take this many seconds, and then fail if an error is given; return the event that the first sets."""
-    claim, claiming = ledger.store.claiming.claim, asyncio.Event()
+    claim, began = claiming.claim, asyncio.Event()
 
     async def slow(*given, **named):
-        claiming.set()
+        began.set()
         await asyncio.sleep(seconds)
         if error:
             raise error
         return await claim(*given, **named)
 
-    ledger.store.claiming.claim = slow
-    return claiming
+    monkeypatch.setattr(claiming, "claim", slow)
+    return began
 
 
 @contextlib.asynccontextmanager
@@ -360,7 +363,7 @@ async def test_room_is_used_at_once(url, shop, limits):
         await drained(ledger)
 
 
-async def test_nothing_is_claimed_in_vain(url, shop):
+async def test_nothing_is_claimed_in_vain(url, shop, monkeypatch):
     """LG-12: after a claim that got less than it asked for, the next one waits until something may be due.
 
     A deliverer in PostgreSQL is woken twice by its own ledger, once by NOTIFY. One in SQLite, which hears nothing of
@@ -369,13 +372,13 @@ async def test_nothing_is_claimed_in_vain(url, shop):
     async with at_work(url, shop, replace(FAST, poll=60.0)) as (ledger, unary):
         for _ in range(3):
             await done(ledger, unary)
-        claims, claim = [], ledger.store.claiming.claim
+        claims, claim = [], claiming.claim
 
         async def claimed(*given, **named):
             claims.append(await claim(*given, **named))
             return claims[-1]
 
-        ledger.store.claiming.claim = claimed
+        monkeypatch.setattr(claiming, "claim", claimed)
         for _ in range(10):
             await done(ledger, unary)
             await asyncio.sleep(0.05)
@@ -411,17 +414,18 @@ async def test_attempts_that_end_together(ledger, channel, shop, monkeypatch):
     shop.script["*"] = [0.02 * (number % 8) for number in range(40)]
     claims, records = [], []
     await ledger.submit_many(prepared(ledger, method_of(channel), 40))
-    claim, record = ledger.store.claiming.claim, ledger.store.recording.record
+    claim, record = claiming.claim, recording.record_ends
 
     async def claimed(*given, **named):
         claims.append(await claim(*given, **named))
         return claims[-1]
 
-    async def recorded(reports):
+    async def recorded(db, reports):
         records.append(len(reports))
-        return await record(reports)
+        return await record(db, reports)
 
-    ledger.store.claiming.claim, ledger.store.recording.record = claimed, recorded
+    monkeypatch.setattr(claiming, "claim", claimed)
+    monkeypatch.setattr(recording, "record_ends", recorded)
     async with delivering(ledger, channel), asyncio.timeout(30):
         while (await ledger.queue()).length:
             await asyncio.sleep(0.02)
@@ -593,11 +597,11 @@ async def test_a_loss_that_cannot_be_recorded(url, shop, caplog, how):
     damage = DAMAGE[how][2] if "://" in url else DAMAGE[how][0]
     async with opened(url) as ledger:
         bad, *good = [(await ledger.submit("t", "/m/m", b"")).id for _ in range(3)]
-        await ledger.store.claiming.claim("t", 3, "gone", 30.0)
+        await claiming.claim(ledger.store, "t", 3, "gone", 30.0)
         damage = damage.replace("{id}", bad).replace("'succeeded'", "'waiting_for_retry'")
         execute(url, damage)
         await expired(url, 1.0)
-        told = [await ledger.store.recording.lost("t", ledger._policies.of_any, 1000) for _ in range(2)]
+        told = [await recording.lost(ledger.store, "t", ledger._policies.of_any, 1000) for _ in range(2)]
 
     assert sorted(each.id for some in told for each in some) == sorted(good)
     assert [record.levelname for record in caplog.records if bad in record.getMessage()] == ["ERROR"]
@@ -708,11 +712,11 @@ async def test_a_closed_channel_ends_its_delivery(url, shop):
 
 
 @pytest.mark.parametrize("error", [LedgerUnavailableError("gone"), LedgerBusyError("locked")])
-async def test_a_second_claim_that_fails(url, shop, channel, error):
+async def test_a_second_claim_that_fails(url, shop, channel, error, monkeypatch):
     """LG-10: if a second claim fails, what the first one claimed is delivered, and not left until it is lost."""
     limited = replace(FAST, method_concurrency=(("/echo.v1.Echo/Unary", 2),), lease=60.0)
     async with opened(url, limited) as ledger:
-        claim = ledger.store.claiming.claim
+        claim = claiming.claim
 
         async def failing(*given, method=None, **how):
             if method is None:
@@ -723,18 +727,18 @@ async def test_a_second_claim_that_fails(url, shop, channel, error):
             for text in ("a", "b", "c"):  # after the first success, there is room for more than one
                 told = await ledger.submit(method_of(channel), Message(text=text))
                 operation = await until(ledger, told.id, OperationState.SUCCEEDED)
-                ledger.store.claiming.claim = failing
+                monkeypatch.setattr(claiming, "claim", failing)
 
     assert (operation.attempts, shop.executed) == (1, {"a": 1, "b": 1, "c": 1})
 
 
-async def test_a_claim_whose_answer_is_lost(url, shop, channel):
+async def test_a_claim_whose_answer_is_lost(url, shop, channel, monkeypatch):
     """LG-6, LG-10: operations that were claimed although the answer was lost are delivered, and do not count as lost.
 
     Another delivery of the same ledger leaves them alone.
     """
     async with opened(url, replace(FAST, policy="max_attempts: 1", lease=60.0)) as ledger:
-        claim, lost = ledger.store.claiming.claim, []
+        claim, lost = claiming.claim, []
 
         async def losing(*given, **how):
             claimed = await claim(*given, **how)
@@ -743,7 +747,7 @@ async def test_a_claim_whose_answer_is_lost(url, shop, channel):
                 raise LedgerUnavailableError("no answer", stored=None)
             return claimed
 
-        ledger.store.claiming.claim = losing
+        monkeypatch.setattr(claiming, "claim", losing)
         told = await ledger.submit(method_of(channel), Message(text="a"))
         async with delivering(ledger, channel), delivering(ledger, channel):
             operation = await until(ledger, told.id, OperationState.SUCCEEDED)
@@ -756,14 +760,14 @@ async def test_a_claim_whose_answer_is_lost(url, shop, channel):
 
 @pytest.mark.parametrize("error", [None, LedgerUnavailableError("gone")])
 @pytest.mark.parametrize("times", [1, 2])
-async def test_cancelled_while_a_claim_is_under_way(url, shop, channel, times, error):
+async def test_cancelled_while_a_claim_is_under_way(url, shop, channel, times, error, monkeypatch):
     """LG-10: a delivery that is cancelled during a claim, even twice, ends and leaves no claimed operation and no task.
 
     That also holds if the claim fails.
     """
     async with opened(url) as ledger:
         told = await ledger.submit(method_of(channel), Message(text="a"))
-        claiming = during_claims(ledger, 0.3, error)
+        claiming = during_claims(monkeypatch, 0.3, error)
         task = asyncio.ensure_future(ledger.deliver(channel))
         await claiming.wait()
         for _ in range(times):
@@ -781,17 +785,17 @@ async def test_cancelled_while_a_claim_is_under_way(url, shop, channel, times, e
     assert not [each for each in asyncio.all_tasks() if "Delivery." in repr(each)]
 
 
-async def test_ends_are_recorded_once_however_the_delivery_ends(ledger, channel, shop):
+async def test_ends_are_recorded_once_however_the_delivery_ends(ledger, channel, shop, monkeypatch):
     """LG-2, LG-10: when a delivery ends, each attempt that has ended is recorded exactly once."""
     shop.script = {"second": [0.15]}
-    record, batches = ledger.store.recording.record, []
+    record, batches = recording.record_ends, []
 
-    async def slow(reports):
+    async def slow(db, reports):
         batches.append([report.id for report in reports])
         await asyncio.sleep(0.3)
-        return await record(reports)
+        return await record(db, reports)
 
-    ledger.store.recording.record = slow
+    monkeypatch.setattr(recording, "record_ends", slow)
     async with delivering(ledger, channel):
         first = await ledger.submit(method_of(channel), Message(text="first"))
         await eventually(lambda: batches)
@@ -859,7 +863,7 @@ async def test_a_slow_hook(url, shop):
     assert shop.executed == {"first": 1, "failing": 1, "long": 1, "quick": 1}
 
 
-async def test_hooks_are_bounded(url, shop):
+async def test_hooks_are_bounded(url, shop, monkeypatch):
     """LG-7, LG-10: at most `concurrency` hooks run at a time; while that many run, nothing more is claimed."""
     levels, now, end = [], [], asyncio.Event()
 
@@ -871,13 +875,13 @@ async def test_hooks_are_bounded(url, shop):
 
     shop.script["*"] = [S.INTERNAL] * 30
     async with at_work(url, shop, hooks=LedgerHooks(on_exhausted=slow), concurrency=4) as (ledger, unary):
-        record = ledger.store.recording.record
+        record = recording.record_ends
 
-        async def record_slowly(reports):
+        async def record_slowly(db, reports):
             await asyncio.sleep(0.1)  # an attempt counts until it has been recorded
-            return await record(reports)
+            return await record(db, reports)
 
-        ledger.store.recording.record = record_slowly
+        monkeypatch.setattr(recording, "record_ends", record_slowly)
         await ledger.submit_many(prepared(ledger, unary, 30))
         await eventually(lambda: len(now) == 4)
         await asyncio.sleep(0.3)
@@ -891,23 +895,23 @@ async def test_hooks_are_bounded(url, shop):
 
 
 @pytest.mark.parametrize("step", [None, S.INTERNAL, S.UNAVAILABLE, S.ABORTED])
-async def test_an_answer_that_is_lost(url, shop, channel, step):
+async def test_an_answer_that_is_lost(url, shop, channel, step, monkeypatch):
     """LG-7: if the database's answer to recording an attempt is lost, the event and the hook still occur only once."""
     heard, events = [], []
     shop.script["a"] = [step]
     hooks = LedgerHooks(on_exhausted=heard.append, on_conflict=heard.append)
     slow = replace(FAST, policy="max_attempts: 2, delay: 60s")
     async with opened(url, slow, hooks=hooks, listeners=[events.append]) as ledger:
-        record, lost = ledger.store.recording.record, []
+        record, lost = recording.record_ends, []
 
-        async def losing(reports):
-            told = await record(reports)
+        async def losing(db, reports):
+            told = await record(db, reports)
             if not lost:
                 lost.extend(told)
                 raise LedgerUnavailableError("no answer", stored=None)
             return told
 
-        ledger.store.recording.record = losing
+        monkeypatch.setattr(recording, "record_ends", losing)
         async with delivering(ledger, channel):
             told = await ledger.submit(method_of(channel), Message(text="a"))
             await eventually(lambda: events)
@@ -920,15 +924,15 @@ async def test_an_answer_that_is_lost(url, shop, channel, step):
     assert (operation.attempts, operation.recorded) == (1, 1)
 
 
-async def test_a_loss_is_told_though_the_database_fails(url, shop, channel):
+async def test_a_loss_is_told_though_the_database_fails(url, shop, channel, monkeypatch):
     """LG-6, LG-7: `on_exhausted` is called for a lost last attempt even if the first read of its operation fails."""
     heard = []
     async with opened(
         url, replace(FAST, policy="max_attempts: 1"), hooks=LedgerHooks(on_exhausted=heard.append)
     ) as ledger:
         told = await ledger.submit(method_of(channel), Message(text="a"))
-        await ledger.store.claiming.claim(shop.target, 1, "dead", 0.001)
-        find, failed = ledger.store.queries.find, []
+        await claiming.claim(ledger.store, shop.target, 1, "dead", 0.001)
+        find, failed = queries.find, []
 
         async def failing(*given, **named):
             if not failed:
@@ -936,7 +940,7 @@ async def test_a_loss_is_told_though_the_database_fails(url, shop, channel):
                 raise LedgerUnavailableError("gone")
             return await find(*given)
 
-        ledger.store.queries.find = failing
+        monkeypatch.setattr(queries, "find", failing)
         async with delivering(ledger, channel):
             await eventually(lambda: heard)
 
@@ -959,7 +963,7 @@ async def test_everything_that_is_old_is_pruned(url, shop, channel):
 
 
 @pytest.mark.parametrize("step", [None, S.UNAVAILABLE])
-async def test_an_end_that_cannot_be_recorded(url, shop, channel, step):
+async def test_an_end_that_cannot_be_recorded(url, shop, channel, step, monkeypatch):
     """LG-2, LG-6: if an attempt's result cannot be recorded, its lease expires, and the attempt counts as lost.
 
     If the operation were returned to the queue instead, its backoff would be lost, and the next attempt would start at
@@ -968,15 +972,16 @@ async def test_an_end_that_cannot_be_recorded(url, shop, channel, step):
     shop.script["a"] = [step]
     async with opened(url, replace(FAST, grace=0.2, policy="max_attempts: 5, delay: 60s, jitter: none")) as ledger:
 
-        async def failing(_):
+        async def failing(*_):
             raise LedgerUnavailableError("gone")
 
-        record, ledger.store.recording.record = ledger.store.recording.record, failing
+        record = recording.record_ends
+        monkeypatch.setattr(recording, "record_ends", failing)
         told = await ledger.submit(method_of(channel), Message(text="a"))
         async with delivering(ledger, channel):
             await eventually(lambda: shop.executed and not shop.running)
             await asyncio.sleep(0.2)
-        ledger.store.recording.record = record
+        monkeypatch.setattr(recording, "record_ends", record)
         async with delivering(ledger, channel):
             operation = await until(ledger, told.id, OperationState.WAITING)
             attempts = await ledger.attempts(told.id)
@@ -986,15 +991,15 @@ async def test_an_end_that_cannot_be_recorded(url, shop, channel, step):
     assert shop.executed == {"a": 1}
 
 
-async def test_its_own_leases_after_an_outage(ledger, channel, shop):
+async def test_its_own_leases_after_an_outage(ledger, channel, shop, monkeypatch):
     """LG-6: if a deliverer's leases expire during an outage, it does not treat its own attempts as lost afterwards."""
-    store, down, looked = ledger.store, asyncio.Event(), asyncio.Event()
-    parts = {"claim": store.claiming, "extend": store.claiming, "lost": store.recording, "record": store.recording}
+    down, looked = asyncio.Event(), asyncio.Event()
+    parts = {"claim": claiming, "extend": claiming, "lost": recording, "record_ends": recording}
     real = {name: getattr(part, name) for name, part in parts.items()}
 
     def failing(name):
         async def ask(*given, **named):
-            if down.is_set() or (name == "record" and not looked.is_set()):
+            if down.is_set() or (name == "record_ends" and not looked.is_set()):
                 raise LedgerUnavailableError("gone")
             told = await real[name](*given, **named)
             if name == "lost" and shop.executed:
@@ -1004,8 +1009,8 @@ async def test_its_own_leases_after_an_outage(ledger, channel, shop):
         return ask
 
     for name, part in parts.items():
-        setattr(part, name, failing(name))
-    claim_or_fail = store.claiming.claim
+        monkeypatch.setattr(part, name, failing(name))
+    claim_or_fail = claiming.claim
 
     async def claim(*given, **named):
         taken = await claim_or_fail(*given, **named)
@@ -1013,7 +1018,7 @@ async def test_its_own_leases_after_an_outage(ledger, channel, shop):
             down.set()
         return taken
 
-    store.claiming.claim = claim
+    monkeypatch.setattr(claiming, "claim", claim)
     told = await ledger.submit(method_of(channel), Message(text="a"))
     async with delivering(ledger, channel):
         await asyncio.wait_for(down.wait(), 10)
@@ -1026,14 +1031,14 @@ async def test_its_own_leases_after_an_outage(ledger, channel, shop):
     assert (attempt.code, attempt.delay) == ("OK", None)
 
 
-async def test_a_connection_that_breaks_behind_a_claim(url):
+async def test_a_connection_that_breaks_behind_a_claim(url, monkeypatch):
     """LG-10: if the connection is lost just after a claim, the operation returns to the queue without an attempt."""
     shop, quick = Shop(), [("grpc.initial_reconnect_backoff_ms", 50)]
     async with opened(url) as ledger, contextlib.AsyncExitStack() as server:
         port = await server.enter_async_context(serving(shop))
         async with aio.insecure_channel(f"127.0.0.1:{port}", options=quick) as channel:
             await channel.channel_ready()
-            claim, claimed = ledger.store.claiming.claim, asyncio.Event()
+            claim, claimed = claiming.claim, asyncio.Event()
 
             async def breaking(*given, **named):
                 taken = await claim(*given, **named)
@@ -1044,7 +1049,7 @@ async def test_a_connection_that_breaks_behind_a_claim(url):
                         await asyncio.sleep(0.01)
                 return taken
 
-            ledger.store.claiming.claim = breaking
+            monkeypatch.setattr(claiming, "claim", breaking)
             told = await ledger.submit(method_of(channel), Message(text="a"))
             async with delivering(ledger, channel):
                 await claimed.wait()

@@ -12,7 +12,7 @@ from tests.ledger.conftest import SETTINGS
 
 def test_slow_start():
     """LG-10: the window starts at one attempt and doubles after each full round of answers, up to the limit."""
-    state, rounds = DeliveryState(None, replace(SETTINGS, concurrency=16), "shop:443"), []
+    state, rounds = DeliveryState(None, replace(SETTINGS, concurrency=16), "shop:443", None), []
     while state.window < 16:
         rounds.append(state.window)
         for _ in range(state.window):
@@ -26,7 +26,7 @@ def test_slow_start():
 @pytest.mark.parametrize("limit", [1, 2])
 def test_bounds(limit):
     """LG-10: the window is never larger than its limit."""
-    state = DeliveryState(None, replace(SETTINGS, concurrency=limit), "shop:443")
+    state = DeliveryState(None, replace(SETTINGS, concurrency=limit), "shop:443", None)
     for _ in range(3):
         state.widen()
 

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
 import pytest
 
 from grpc_backoff import OptionError
-from grpc_backoff.ledger import Filter, Ledger, LedgerHooks, LedgerSchemaError, OperationExpired, OperationState, sync
+from grpc_backoff.ledger import (
+    Filter,
+    Ledger,
+    LedgerHooks,
+    OperationExpired,
+    OperationState,
+    claiming,
+    manual,
+    queries,
+    recording,
+    sync,
+)
 from grpc_backoff.ledger.records import AttemptReport
 from tests.echo import Message
-from tests.ledger import previous
-from tests.ledger.conftest import SETTINGS, connected, open_store
+from tests.ledger.conftest import SETTINGS, connected
 from tests.ledger.steps import QUICK, SHOP, UNAVAILABLE, claimed, expired, failed, one, submitted
-from tests.ledger.test_delivery import FAST, at_work, until
+from tests.ledger.test_delivery import at_work, until
 
 PAST = 1.0
 FAR = 4e9
-BEFORE = {"postgres": 4, "sqlite": 3}
-"""The versions of the tables before `not_after`."""
 
 
 async def test_it_expires(store):
@@ -29,24 +36,24 @@ async def test_it_expires(store):
     ]
 
     taken = await claimed(store, 10)
-    ended = await store.claiming.expire(SHOP, 10)
+    ended = await claiming.expire(store, SHOP, 10)
 
     assert [each.id for each in taken] == [far, plain]
     assert [(each.id, each.state, each.not_after) for each in ended] == [(late, OperationState.EXPIRED, PAST)]
     assert ended[0].finished is not None
-    assert await store.claiming.expire(SHOP, 10) == []
-    assert (await store.counting.queue(SHOP)).counts[OperationState.EXPIRED] == 1
-    assert (await store.counting.queue(SHOP)).length == 2
-    assert await store.claiming.next_due(SHOP) is None
-    assert [each.why for each in await store.queries.ready(Filter(ids=(late,)), 1, lambda _: QUICK)] == ["expired"]
+    assert await claiming.expire(store, SHOP, 10) == []
+    assert (await queries.queue(store, SHOP)).counts[OperationState.EXPIRED] == 1
+    assert (await queries.queue(store, SHOP)).length == 2
+    assert await claiming.next_due(store, SHOP) is None
+    assert [each.why for each in await queries.ready(store, Filter(ids=(late,)), 1, lambda _: QUICK)] == ["expired"]
 
 
 async def test_it_is_not_moved(store):
     """LG-17: `retarget` leaves an expired operation where it is, and moves the others of its target."""
     late, plain = [(await submitted(store, number, not_after=when))[0] for number, when in ((1, PAST), (2, None))]
-    await store.claiming.expire(SHOP, 10)
+    await claiming.expire(store, SHOP, 10)
 
-    assert await store.manual.retarget(SHOP, "other:1", 10) == 1
+    assert await manual.retarget(store, SHOP, "other:1", 10) == 1
     assert [(await one(store, id_)).target for id_ in (late, plain)] == [SHOP, "other:1"]
 
 
@@ -54,17 +61,16 @@ async def test_its_order_key_goes_on(store):
     """LG-15, LG-17: the successors of an expired operation go on, also if they were set aside."""
     first, second = await submitted(store, 1, 2, order_key="k")
     [held] = await claimed(store)
-    await store.order_keys.set_aside(SHOP, 10, 10)
+    await claiming.set_aside(store, SHOP, 10, 10)
     await failed(store, held)
     await _let_expire(store, first)
 
-    assert [each.id for each in await store.claiming.expire(SHOP, 10)] == [first]
+    assert [each.id for each in await claiming.expire(store, SHOP, 10)] == [first]
     assert [each.id for each in await claimed(store, 10)] == [second]
 
 
 async def _let_expire(store, id_):
-    d = store.dialect
-    text = f"UPDATE {d.operations} SET not_after = {d.at.format('1')} WHERE id = :id RETURNING id"
+    text = f"UPDATE {store.operations} SET not_after = {store.at.format('1')} WHERE id = :id RETURNING id"
     await store.rows(text, {"id": id_})
 
 
@@ -75,10 +81,10 @@ async def test_a_running_attempt_goes_on(store):
     for id_ in (good, bad):
         await _let_expire(store, id_)
 
-    assert await store.claiming.expire(SHOP, 10) == []
-    [told] = await store.recording.record([AttemptReport(first.id, first.lease_token, QUICK)])
+    assert await claiming.expire(store, SHOP, 10) == []
+    [told] = await recording.record_ends(store, [AttemptReport(first.id, first.lease_token, QUICK)])
     await failed(store, second, QUICK)
-    ended = await store.claiming.expire(SHOP, 10)
+    ended = await claiming.expire(store, SHOP, 10)
 
     assert told.state is OperationState.SUCCEEDED
     assert [(each.id, each.attempts) for each in ended] == [(bad, 1)]
@@ -90,13 +96,13 @@ async def test_a_late_success_counts(url, store):
     [operation] = await claimed(store)
     await _let_expire(store, id_)
     await expired(url, 60)
-    await store.recording.lost(None, lambda _: QUICK, 10)
-    assert [each.state for each in await store.claiming.expire(SHOP, 10)] == [OperationState.EXPIRED]
+    await recording.lost(store, None, lambda _: QUICK, 10)
+    assert [each.state for each in await claiming.expire(store, SHOP, 10)] == [OperationState.EXPIRED]
 
     late = AttemptReport(id_, operation.lease_token, QUICK)
-    await store.recording.record([late._replace(failure=UNAVAILABLE)])
+    await recording.record_ends(store, [late._replace(failure=UNAVAILABLE)])
     assert (await one(store, id_)).state is OperationState.EXPIRED
-    await store.recording.record([late])
+    await recording.record_ends(store, [late])
     assert (await one(store, id_)).state is OperationState.SUCCEEDED
 
 
@@ -108,9 +114,9 @@ async def test_replay_and_prune(url):
             (await ledger.submit(SHOP, "/shop.Orders/Place", b"y", not_after=PAST)).id,
         ]
         await ledger.pause(SHOP)  # which does not keep them from expiring
-        assert len(await ledger.store.claiming.expire(SHOP, 10)) == 2
+        assert len(await claiming.expire(ledger.store, SHOP, 10)) == 2
         assert await ledger.replay(ids[0]) == ids[:1]
-        assert await ledger.store.claiming.expire(SHOP, 10) == []
+        assert await claiming.expire(ledger.store, SHOP, 10) == []
         replayed = await ledger.get(ids[0])
         assert (replayed.state, replayed.not_after, replayed.attempts) == (OperationState.PENDING, None, 0)
         assert await ledger.prune(0) == 1
@@ -160,48 +166,3 @@ async def test_in_a_statement(url, ledger):
         connection.execute(text, given)
 
     assert (await ledger.get(prepared.id)).not_after == FAR
-
-
-@pytest.fixture
-def older(url):
-    """The URL of a ledger with the tables of the version before `not_after`."""
-    kind = "postgres" if "://" in url else "sqlite"
-    previous.create_tables(url, kind, BEFORE[kind])
-    return url
-
-
-async def test_tables_of_the_version_before(older, shop):
-    """LG-18: the tables of the version before are used as they are; `not_after` is refused until `migrate`."""
-    async with at_work(older, shop, replace(FAST, policy="max_attempts: 1")) as (ledger, unary):
-        plain = await ledger.submit(unary, Message(text="plain"), order_key="k")
-        done = await until(ledger, plain.id, OperationState.SUCCEEDED)
-        with pytest.raises(LedgerSchemaError, match=r"not_after needs version .* nothing was stored; .*`migrate\(\)`"):
-            await ledger.submit(unary, Message(text="late"), not_after=PAST)
-        with pytest.raises(LedgerSchemaError, match="keep_response needs version"):
-            await ledger.submit(unary, Message(text="late"), keep_response=9)
-        assert (await ledger.wait(plain.id, 5)).response is None
-        with pytest.raises(LedgerSchemaError, match="not_after needs version"):
-            ledger.statement(ledger.prepared(unary, Message(text="late"), not_after=PAST))
-        assert len(await ledger.find()) == 1
-
-        async with await Ledger.open(older, settings=FAST) as other:
-            before, after = await other.migrate()
-        late = await ledger.submit(unary, Message(text="late"), not_after=PAST)
-        await until(ledger, late.id, OperationState.EXPIRED)
-
-    assert done.not_after is None
-    assert after == before + 1
-    assert shop.executed == {"plain": 1}
-
-
-async def test_opening_does_not_upgrade(older):
-    """LG-18: `open` leaves tables that it can use as they are, also with `migrate=False`."""
-    for migrate in (True, False):
-        async with await Ledger.open(older, settings=SETTINGS, migrate=migrate) as ledger:
-            assert await ledger.submit(SHOP, "/shop.Orders/Place", b"x")
-    store = open_store(older)
-    try:
-        before, after = await store.migrate(apply=True)
-    finally:
-        await store.close()
-    assert after == before + 1

@@ -131,6 +131,6 @@ async def test_side_by_side(url, shop, release):
             assert b"a newer grpc-backoff has upgraded it" in await process.stderr.read()
 
     assert [each.code for each in attempts] == ["UNAVAILABLE", "UNAVAILABLE", "OK"]
-    assert after == before + 2
+    assert after == before + 1
     expected = {f"{who}-{n}": 1 for who in ("old", "new", "left", "back") for n in range(NUMBER)}
     assert dict(shop.executed) == expected | {"new-0": 3}

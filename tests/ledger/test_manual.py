@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from grpc_backoff.decide.calls.decision import FailedAttempt
+from grpc_backoff.ledger import manual, queries, recording
 from grpc_backoff.ledger.records import AttemptReport, Filter, OperationState
 from tests.ledger.conftest import connected, submission
 from tests.ledger.steps import STEPS, claimed, failed, one, submitted
@@ -14,14 +15,14 @@ async def test_begin_anew(store):
     first, _ = await claimed(store, 2)
     await failed(store, first, failure=FailedAttempt("ABORTED"))
 
-    assert await store.manual.begin_anew([ids[0]], [OperationState.FAILED], None) == []
-    assert await store.manual.begin_anew(ids, [OperationState.CONFLICT], b"another") == [ids[0]]
+    assert await manual.begin_anew(store, [ids[0]], [OperationState.FAILED], None) == []
+    assert await manual.begin_anew(store, ids, [OperationState.CONFLICT], b"another") == [ids[0]]
     operation = await one(store, ids[0])
     assert (operation.state, operation.attempts, operation.request) == (OperationState.PENDING, 0, b"another")
     assert (operation.recorded, operation.finished) == (1, None)
     [again] = await claimed(store)
     await failed(store, again)
-    assert [attempt.number for attempt in await store.queries.attempts(ids[0])] == [1, 2]
+    assert [attempt.number for attempt in await queries.attempts(store, ids[0])] == [1, 2]
     assert (await one(store, ids[0])).attempts == 1
 
 
@@ -30,9 +31,9 @@ async def test_discard_is_final(store):
     ids = await submitted(store, 1, 2)
     [first] = await claimed(store)
 
-    assert sorted(await store.manual.discard([*ids, submission(9).id])) == sorted(ids)
-    assert await store.manual.discard(ids) == []
-    told = (await store.recording.record([AttemptReport(first.id, first.lease_token, STEPS)]))[0]
+    assert sorted(await manual.discard(store, [*ids, submission(9).id])) == sorted(ids)
+    assert await manual.discard(store, ids) == []
+    told = (await recording.record_ends(store, [AttemptReport(first.id, first.lease_token, STEPS)]))[0]
 
     assert (told.state, told.live) == (OperationState.DISCARDED, False)
     assert await claimed(store) == []
@@ -42,14 +43,14 @@ async def test_prune(store):
     """LG-11: `prune` deletes old finished operations with their attempts, and failed ones only on request."""
     ids = await submitted(store, 1, 2, 3)
     first, second, _ = await claimed(store, 3)
-    await store.recording.record([AttemptReport(first.id, first.lease_token, STEPS)])
+    await recording.record_ends(store, [AttemptReport(first.id, first.lease_token, STEPS)])
     await failed(store, second, failure=FailedAttempt("INTERNAL"))
 
-    assert await store.manual.prune(60.0, [OperationState.SUCCEEDED], 10) == 0
-    assert await store.manual.prune(0.0, [OperationState.SUCCEEDED, OperationState.DISCARDED], 10) == 1
-    assert [operation.id for operation in await store.queries.find(Filter(), 10)] == ids[1:]
-    assert await store.queries.attempts(ids[0]) == []
-    assert await store.manual.prune(0.0, [OperationState.FAILED], 10) == 1
+    assert await manual.prune(store, 60.0, [OperationState.SUCCEEDED], 10) == 0
+    assert await manual.prune(store, 0.0, [OperationState.SUCCEEDED, OperationState.DISCARDED], 10) == 1
+    assert [operation.id for operation in await queries.find(store, Filter(), 10)] == ids[1:]
+    assert await queries.attempts(store, ids[0]) == []
+    assert await manual.prune(store, 0.0, [OperationState.FAILED], 10) == 1
 
 
 async def test_what_pruning_looks_at(store, url):

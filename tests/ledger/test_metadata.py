@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from grpc_backoff.ledger.metadata import decode_metadata, encode_metadata, unsendable
+from grpc_backoff.ledger.rows import decode_metadata, encode_metadata, unsendable
 
 
 def test_metadata_as_text():

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from grpc_backoff import OptionError
-from grpc_backoff.ledger.operation_hooks import LedgerHooks, call_hook
+from grpc_backoff.ledger.operation_events import LedgerHooks, call_hook
 
 
 @pytest.mark.parametrize("name", ["on_success", "on_exhausted", "on_conflict", "refresh_credentials"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from grpc_backoff.decide.calls.decision import FailedAttempt
+from grpc_backoff.ledger import claiming, manual, queries, recording
 from grpc_backoff.ledger.records import AttemptReport, Filter
 from tests.ledger.conftest import execute
 from tests.ledger.steps import QUICK, SHOP, STEPS, claimed, failed, one, policy_of, submitted
@@ -15,11 +16,11 @@ async def test_one_after_the_other(store):
     first, second, other, free = [
         (await submitted(store, number, order_key=key))[0] for number, key in enumerate(["a", "a", "b", None], 1)
     ]
-    [told] = await store.queries.ready(Filter(ids=(second,)), 1, policy_of)
+    [told] = await queries.ready(store, Filter(ids=(second,)), 1, policy_of)
     taken = await claimed(store, 10)
     assert (told.ready, told.at, told.why) == (False, None, "blocked")
     assert [each.id for each in taken] == [first, other, free]
-    assert await store.claiming.next_due(SHOP) is None
+    assert await claiming.next_due(store, SHOP) is None
 
     await failed(store, taken[0], QUICK)
     assert second not in [each.id for each in await claimed(store, 10)]
@@ -33,25 +34,25 @@ async def test_what_holds_its_key(store, code, aside):
     [operation] = await claimed(store, 10)
     await failed(store, operation, failure=FailedAttempt(code))
     if aside:
-        await store.order_keys.set_aside(SHOP, 10, 10)
-    held = (await store.counting.queue(SHOP)).held_keys
+        await claiming.set_aside(store, SHOP, 10, 10)
+    held = (await queries.queue(store, SHOP)).held_keys
     none = await claimed(store, 10)
-    await store.manual.discard([first])
+    await manual.discard(store, [first])
 
     assert (held, none) == (1, [])
     assert [each.id for each in await claimed(store, 10)] == [second]
-    assert (await store.counting.queue(SHOP)).held_keys == 0
+    assert (await queries.queue(store, SHOP)).held_keys == 0
 
 
 async def test_what_is_set_aside_is_taken_up(store):
     """LG-15: operations behind others are set aside, and taken up when those before them have succeeded or are gone."""
     ids = await submitted(store, 1, 2, 3, order_key="a")
-    await store.order_keys.set_aside(SHOP, 10, 10)
+    await claiming.set_aside(store, SHOP, 10, 10)
     aside = [(await one(store, id_)).next_attempt_at is None for id_ in ids]
     order = []
     while taken := await claimed(store, 10):
         order += [each.id for each in taken]
-        await store.recording.record([AttemptReport(each.id, each.lease_token, STEPS) for each in taken])
+        await recording.record_ends(store, [AttemptReport(each.id, each.lease_token, STEPS) for each in taken])
 
     assert aside == [False, True, True]
     assert order == ids
@@ -60,7 +61,7 @@ async def test_what_is_set_aside_is_taken_up(store):
 async def test_what_is_in_nobodys_way_is_not_set_aside(store):
     """LG-15: only the first due operations are set aside, because each of the others may never have to be."""
     ids = await submitted(store, 1, 2, 3, order_key="a")
-    await store.order_keys.set_aside(SHOP, 2, 10)
+    await claiming.set_aside(store, SHOP, 2, 10)
 
     assert [(await one(store, id_)).next_attempt_at is None for id_ in ids] == [False, True, False]
 
@@ -72,7 +73,7 @@ async def test_what_others_are_ahead_of_is_not_set_aside(store):
     ids += await submitted(store, 3, order_key="b")
     ids += await submitted(store, 4, order_key="a")
     ids += await submitted(store, 5)
-    await store.order_keys.set_aside(SHOP, 10, 2)
+    await claiming.set_aside(store, SHOP, 10, 2)
 
     assert [(await one(store, id_)).next_attempt_at is None for id_ in ids] == [False, True, False, False, False]
     assert [each.id for each in await claimed(store, 2)] == [ids[0], ids[2]]
@@ -84,10 +85,10 @@ async def test_what_is_before_was_deleted(store, url):
     Until then, `ready` says that it is not ready.
     """
     first, second = await submitted(store, 1, 2, order_key="a")
-    await store.order_keys.set_aside(SHOP, 10, 10)
+    await claiming.set_aside(store, SHOP, 10, 10)
     execute(url, "DELETE FROM {} WHERE id = {}", first)
-    [told] = await store.queries.ready(Filter(), 1, policy_of)
+    [told] = await queries.ready(store, Filter(), 1, policy_of)
     assert (told.ready, told.at, told.why) == (False, None, "pending")
     assert await claimed(store) == []
-    await store.order_keys.take_up()
+    await claiming.take_up(store)
     assert [each.id for each in await claimed(store)] == [second]

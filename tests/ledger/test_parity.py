@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from grpc_backoff.decide.calls.decision import FailedAttempt
+from grpc_backoff.ledger import claiming, queries, recording, submitting
 from grpc_backoff.ledger.parameters import parameters
 from grpc_backoff.ledger.records import AttemptReport, Filter, Lease
 from grpc_backoff.ledger.schema import migrations
@@ -126,26 +127,26 @@ def test_growth_beyond_every_float(database):
 
 def test_no_number_stands_in_sql():
     """LG-3: the SQL files contain no policy defaults: their only numbers are 0, 1 and 2."""
-    for migration in migrations("postgres") + migrations("sqlite"):
-        code = re.sub(r"--.*|'[^']*'|SET \(fillfactor = \d+\)", "", migration.sql)
-        assert set(re.findall(r"(?<![\w.])\d+(?:\.\d+)?", code)) <= {"0", "1", "2"}, migration.name
+    for sql_text in migrations("postgres") + migrations("sqlite"):
+        code = re.sub(r"--.*|'[^']*'|SET \(fillfactor = \d+\)", "", sql_text)
+        assert set(re.findall(r"(?<![\w.])\d+(?:\.\d+)?", code)) <= {"0", "1", "2"}, sql_text
 
 
 async def test_readiness_is_equal(postgres_url):
     """LG-5: for operations in every situation, the SQL function `ready` and the view say what `Ledger.ready` says."""
     store = open_store(postgres_url, SETTINGS)
     await store.migrate(apply=True)
-    ids = [told.id for told in await store.submitting.submit([submission(n, policy="steps") for n in range(6)])]
-    claimed = await store.claiming.claim("shop:443", 4, "me", 60.0)
+    ids = [told.id for told in await submitting.submit(store, [submission(n, policy="steps") for n in range(6)])]
+    claimed = await claiming.claim(store, "shop:443", 4, "me", 60.0)
     lost, failed, done, _ = [Lease(each.id, each.lease_token) for each in claimed]
-    await store.claiming.extend([lost], 0.001)
+    await claiming.extend(store, [lost], 0.001)
     steps = RETRY["steps"]
-    await store.recording.record(
-        [AttemptReport(*failed, steps, FailedAttempt("UNAVAILABLE")), AttemptReport(*done, steps)]
+    await recording.record_ends(
+        store, [AttemptReport(*failed, steps, FailedAttempt("UNAVAILABLE")), AttemptReport(*done, steps)]
     )
-    await store.recording.set_backoff(ids[4], 60.0, lambda _: steps)
+    await recording.set_backoff(store, ids[4], 60.0, lambda _: steps)
     await asyncio.sleep(0.05)
-    told = await store.queries.ready(Filter(ids=tuple(ids)), 10, lambda _: steps)
+    told = await queries.ready(store, Filter(ids=tuple(ids)), 10, lambda _: steps)
     await store.close()
     with psycopg.connect(postgres_url) as connection:
         at = "extract(epoch FROM at)::float8"

@@ -31,12 +31,14 @@ from grpc_backoff.ledger import (
     LedgerUnavailableError,
     OperationState,
     calling,
+    claiming,
+    manual,
     postgres,
+    queries,
+    recording,
+    submitting,
 )
-from grpc_backoff.ledger.postgres import PostgresRecording
-from grpc_backoff.ledger.recording import Recording
 from grpc_backoff.ledger.records import AttemptReport, Lease
-from grpc_backoff.ledger.schema import Migration
 from tests.echo import Message
 from tests.ledger import server as servers
 from tests.ledger.conftest import SETTINGS, execute, locking, open_store, opened_store, submission
@@ -117,12 +119,12 @@ def network(server):
 async def test_lock_acquired_released_timed_out(url, settings):
     """LG-2, seed 001: a report waits for the row's lock; after a timeout, the error says that nothing was written."""
     async with opened_store(url, replace(settings, lock_timeout=0.3)) as store:
-        await store.submitting.submit([submission(1), submission(2)])
+        await submitting.submit(store, [submission(1), submission(2)])
         reports = [AttemptReport(submission(n).id, None, STEPS, FailedAttempt("UNAVAILABLE"), draw=0.5) for n in (1, 2)]
         async with await psycopg.AsyncConnection.connect(url) as other:
             await other.execute("SELECT 1 FROM grpc_backoff.operations WHERE id = %s FOR UPDATE", (reports[0].id,))
-            first, second = await store.recording.record(reports)
-            waits = asyncio.ensure_future(store.recording.record(reports[:1]))
+            first, second = await recording.record_ends(store, reports)
+            waits = asyncio.ensure_future(recording.record_ends(store, reports[:1]))
             await asyncio.sleep(0.1)
             await other.rollback()
             [then] = await waits
@@ -135,7 +137,7 @@ async def test_lock_acquired_released_timed_out(url, settings):
 
 async def test_a_locked_row_is_passed_over(store, url):
     """LG-6: a claim skips rows that are locked instead of waiting for them."""
-    await store.submitting.submit([submission(1), submission(2)])
+    await submitting.submit(store, [submission(1), submission(2)])
     async with await psycopg.AsyncConnection.connect(url) as other:
         await other.execute("SELECT 1 FROM grpc_backoff.operations WHERE id = %s FOR UPDATE", (submission(1).id,))
         taken = await claimed(store, 10)
@@ -363,7 +365,7 @@ async def test_what_is_said_while_backends_are_terminated(url):
         async def submit(first):
             for number in range(first, first + 150):
                 try:
-                    await store.submitting.submit([submission(number, key=f"k{number}")])
+                    await submitting.submit(store, [submission(number, key=f"k{number}")])
                 except LedgerUnavailableError as error:
                     failed[submission(number).id] = error
 
@@ -377,7 +379,7 @@ async def test_what_is_said_while_backends_are_terminated(url):
         await asyncio.gather(*(submit(1000 * task) for task in range(8)))
         terminating.cancel()
         await asyncio.gather(terminating, return_exceptions=True)
-        stored = {operation.id for operation in await store.queries.find(Filter(), 5000)}
+        stored = {operation.id for operation in await queries.find(store, Filter(), 5000)}
 
     assert failed
     assert {str(failed[id_]) for id_ in stored & failed.keys() if failed[id_].stored is not None} == set()
@@ -606,27 +608,27 @@ async def test_a_full_disk(ledger, url):
 
 async def test_a_slow_migration(url, monkeypatch):
     """LG-13: a migration may take longer than a request's timeout."""
-    slow = [*postgres.migrations("postgres"), Migration(99, "slow", "SELECT pg_sleep(1)")]
+    slow = [*postgres.migrations("postgres"), "SELECT pg_sleep(1)"]
     monkeypatch.setattr(postgres, "migrations", lambda _: slow)
     store = open_store(url, replace(SETTINGS, timeout=0.5))
     other = open_store(url, replace(SETTINGS, timeout=0.5, lock_timeout=0.1))
     told = await asyncio.gather(store.migrate(apply=True), other.migrate(apply=True))
     await store.close()
     await other.close()
-    assert sorted(told) == [(0, 99), (99, 99)]
+    assert sorted(told) == [(0, len(slow)), (len(slow), len(slow))]
 
 
 async def test_a_migration_behind_a_lock(url, monkeypatch):
     """LG-2, LG-13: a migration waits at most `lock_timeout` for a table's lock, so writers never queue for longer."""
     async with opened_store(url, replace(SETTINGS, lock_timeout=0.3)) as store:
         more = "CREATE INDEX more ON grpc_backoff.operations (code)"
-        known = [*postgres.migrations("postgres"), Migration(99, "more", more)]
+        known = [*postgres.migrations("postgres"), more]
         monkeypatch.setattr(postgres, "migrations", lambda _: known)
         async with await psycopg.AsyncConnection.connect(url) as other:
             await other.execute("LOCK TABLE grpc_backoff.operations IN ROW EXCLUSIVE MODE")
             with pytest.raises(LedgerBusyError, match="nothing was written"):
                 await store.migrate(apply=True)
-        assert await store.migrate(apply=True) == (len(known) - 1, 99)
+        assert await store.migrate(apply=True) == (len(known) - 1, len(known))
 
 
 async def test_many_losses_far_away(network, url):
@@ -637,28 +639,28 @@ async def test_many_losses_far_away(network, url):
         await claimed(near, 100, lease=0.001)
         async with network.open(url) as remote:
             store = open_store(remote, replace(SETTINGS, timeout=2.0))
-            told = await store.recording.lost(None, policy_of, 1000)
+            told = await recording.lost(store, None, policy_of, 1000)
             await store.close()
-        queue = await near.counting.queue(None)
+        queue = await queries.queue(near, None)
     assert {each.code for each in told} == {"LOST"}
     assert len({each.id for each in told if each.live}) == 100
     assert queue.counts == {OperationState.WAITING: 100}
 
 
-async def test_what_is_due_and_locked(url, shop):
+async def test_what_is_due_and_locked(url, shop, monkeypatch):
     """LG-6, LG-12: while all due operations are locked, a delivery asks again at intervals, not in a tight loop."""
     claims = 0
     async with await Ledger.open(url, settings=QUICK) as ledger, aio.insecure_channel(shop.target) as channel:
         await channel.channel_ready()
         told = await ledger.submit(channel.target, METHOD, Message(text="a").SerializeToString())
-        claim = ledger.store.claiming.claim
+        claim = claiming.claim
 
         async def counted(*given, **named):
             nonlocal claims
             claims += 1
             return await claim(*given, **named)
 
-        ledger.store.claiming.claim = counted
+        monkeypatch.setattr(claiming, "claim", counted)
         async with await psycopg.AsyncConnection.connect(url) as other:
             await other.execute("SELECT 1 FROM grpc_backoff.operations FOR UPDATE")
             async with delivering(ledger, channel):
@@ -673,7 +675,7 @@ async def test_what_is_due_and_locked(url, shop):
 async def test_a_success_in_one_statement(url):
     """LG-2: a success for which nothing is to be decided is written as the transaction for all reports writes it."""
     written, numbers = [], itertools.count(1)
-    for record in (Recording.record, PostgresRecording.record):
+    for record in (recording._record_all, recording.record_ends):
         async with opened_store(url) as store:
             for failures in range(2):
                 await submitted(store, next(numbers))
@@ -681,9 +683,9 @@ async def test_a_success_in_one_statement(url):
                     [operation] = await claimed(store)
                     report = AttemptReport(operation.id, operation.lease_token, STEPS)
                     if last < failures:
-                        await store.recording.record([report._replace(failure=FailedAttempt("UNAVAILABLE"))])
+                        await recording.record_ends(store, [report._replace(failure=FailedAttempt("UNAVAILABLE"))])
                         execute(url, "UPDATE {} SET next_attempt_at = now() WHERE state = 'waiting_for_retry'")
-                told = await record(store.recording, [report])
+                told = await record(store, [report])
                 with psycopg.connect(url) as connection:
                     text = (
                         "SELECT to_jsonb(o) - '{id,seq,due,created,began,last_attempted_at,finished}'::text[], "
@@ -706,21 +708,24 @@ async def test_a_success_behind_a_lock(url, single):
         [operation] = await claimed(store)
         report = AttemptReport(operation.id, operation.lease_token, STEPS, response=None if single else b"")
         with locking(url):
-            [told] = await store.recording.record([report])
+            [told] = await recording.record_ends(store, [report])
         assert isinstance(told, LedgerBusyError)
-        assert await store.queries.attempts(operation.id) == []
+        assert await queries.attempts(store, operation.id) == []
 
 
 async def test_two_that_store_the_same_keys_in_another_order(store, url):
     """LG-2: a deadlock between two submits raises LedgerBusyError, and nothing is written."""
     async with await psycopg.AsyncConnection.connect(url) as other:
         await store.submit_within(other, [submission(1, key="b")])
-        ours = asyncio.ensure_future(store.submitting.submit([submission(2, key="a"), submission(3, key="b")]))
+        ours = asyncio.ensure_future(submitting.submit(store, [submission(2, key="a"), submission(3, key="b")]))
         await asyncio.sleep(0.3)  # shorter than the second after which the server looks for deadlocks
         await store.submit_within(other, [submission(4, key="a")])
         with pytest.raises(LedgerBusyError, match="a deadlock with another transaction; nothing was written"):
             await ours
-    assert [operation.id for operation in await store.queries.find(Filter(), 9)] == [submission(1).id, submission(4).id]
+    assert [operation.id for operation in await queries.find(store, Filter(), 9)] == [
+        submission(1).id,
+        submission(4).id,
+    ]
 
 
 async def test_a_timeout_without_files_to_open(url):
@@ -734,12 +739,12 @@ async def test_a_timeout_without_files_to_open(url):
             resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
             try:
                 with pytest.raises(LedgerUnavailableError, match=r"no answer within 0\.5 s; nothing was stored"):
-                    await store.submitting.submit([submission(2, key="a")])
+                    await submitting.submit(store, [submission(2, key="a")])
                 await other.rollback()
                 await asyncio.sleep(0.3)
             finally:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        assert await store.queries.find(Filter(), 9) == []
+        assert await queries.find(store, Filter(), 9) == []
 
 
 async def test_another_event_loop(ledger):
@@ -814,7 +819,7 @@ async def test_whether_operations_wait_is_read_from_an_index(url):
             return await rows(text, *given)
 
         ledger.store.rows = noted
-        assert await ledger.store.counting.waiting(1) == 1
+        assert await queries.waiting(ledger.store, 1) == 1
     with psycopg.connect(url) as connection:
         connection.execute("ANALYZE grpc_backoff.operations")
         plan = str(connection.execute(f"EXPLAIN {asked[0]}").fetchall())
@@ -853,11 +858,11 @@ async def test_claims_begin_at_the_first_that_is_due(url, looked):
     """LG-6: claims do not step over what ended before; what becomes due in that past is found after another look."""
     await submitted(looked, 1)
     execute(url, OLD)
-    seen = await claimed(looked, 5), await looked.claiming.next_due(SHOP)
+    seen = await claimed(looked, 5), await claiming.next_due(looked, SHOP)
     await looked.look(SHOP)
 
     assert seen == ([], None)
-    assert await looked.claiming.next_due(SHOP) == 0.0
+    assert await claiming.next_due(looked, SHOP) == 0.0
     assert len(await claimed(looked, 5)) == 1
 
 
@@ -870,7 +875,7 @@ async def test_an_old_lease_that_expires(url, looked):
     await looked.look(SHOP)
     await asyncio.sleep(0.1)
 
-    assert [each.id for each in await looked.recording.lost(SHOP, policy_of, 5, first=True)] == [taken.id]
+    assert [each.id for each in await recording.lost(looked, SHOP, policy_of, 5, first=True)] == [taken.id]
 
 
 @pytest.mark.parametrize("kind", ["the next of its key", "another spelling"])
@@ -889,8 +894,8 @@ async def test_what_this_process_makes_due_in_the_past(url, looked, kind):
     async def slow(*given, **named):
         answer = await rows(*given, **named)
         looked.rows = rows
-        await looked.order_keys.take_up()
-        await looked.manual.retarget(SHOP, SHOP, 5, due=True)
+        await claiming.take_up(looked)
+        await manual.retarget(looked, SHOP, SHOP, 5, due=True)
         return answer
 
     looked.rows = slow
@@ -903,8 +908,8 @@ async def test_claims_are_hot_updates(url):
     """LG-6: claims, and extensions of leases, change no indexed column, so that PostgreSQL need not touch indexes."""
     async with await Ledger.open(url) as ledger:
         await ledger.submit_many([ledger.prepared("t", "/m/m", b"") for _ in range(5)])
-        taken = await ledger.store.claiming.claim("t", 5, "me", 30.0)
-        await ledger.store.claiming.extend([Lease(each.id, each.lease_token) for each in taken], 60.0)
+        taken = await claiming.claim(ledger.store, "t", 5, "me", 30.0)
+        await claiming.extend(ledger.store, [Lease(each.id, each.lease_token) for each in taken], 60.0)
     counted = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'operations'"
     with psycopg.connect(url, autocommit=True) as connection:
         # A server process reports its numbers when it ends.

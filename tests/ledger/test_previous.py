@@ -9,7 +9,18 @@ import grpc
 import pytest
 
 from grpc_backoff.decide.calls.decision import FailedAttempt
-from grpc_backoff.ledger import Filter, Ledger, LedgerSchemaError, LedgerStateError, OperationState, sync
+from grpc_backoff.ledger import (
+    Filter,
+    Ledger,
+    LedgerSchemaError,
+    LedgerStateError,
+    OperationState,
+    claiming,
+    queries,
+    recording,
+    submitting,
+    sync,
+)
 from grpc_backoff.ledger.parameters import policy_text
 from grpc_backoff.ledger.records import AttemptReport
 from grpc_backoff.ledger.transitions import ledger_policy
@@ -31,9 +42,9 @@ async def test_tables_of_the_previous_version(url):
 
     store = open_store(url)
     assert (await store.migrate(apply=True))[0] == previous.SCHEMAS[kind]
-    first, second = await store.queries.find(Filter(), 10)
-    [claimed] = await store.claiming.claim(SHOP, 10, "me", 30.0)
-    [told] = await store.recording.record([AttemptReport(claimed.id, claimed.lease_token, STEPS)])
+    first, second = await queries.find(store, Filter(), 10)
+    [claimed] = await claiming.claim(store, SHOP, 10, "me", 30.0)
+    [told] = await recording.record_ends(store, [AttemptReport(claimed.id, claimed.lease_token, STEPS)])
     await store.close()
 
     assert (first.id, second.state, second.reason) == (claimed.id, OperationState.FAILED, None)
@@ -131,7 +142,31 @@ async def test_what_they_lack(older):
         ledger.pause(SHOP)
         new = ledger.submit("other:1", METHOD, b"x", idempotency_key="k", order_key="k", not_after=4e9, keep_response=9)
         assert ledger.get(new.id).order_key == "k"
-    assert after == before + 2
+    assert after == before + 1
+
+
+async def test_opening_does_not_upgrade(older):
+    """LG-18: `open` leaves tables that it can use as they are, also with `migrate=False`."""
+    for migrate in (True, False):
+        async with await Ledger.open(older, settings=SETTINGS, migrate=migrate) as ledger:
+            assert await ledger.submit(SHOP, METHOD, b"x")
+    store = open_store(older)
+    try:
+        before, after = await store.migrate(apply=True)
+    finally:
+        await store.close()
+    assert after == before + 1
+
+
+async def test_expiry_after_another_process_migrates(older, shop):
+    """LG-17, LG-18: `not_after` is taken, and operations expire, once another process has migrated."""
+    async with at_work(older, shop, FAST) as (ledger, unary):
+        async with await Ledger.open(older, settings=FAST) as other:
+            await other.migrate()
+        late = await ledger.submit(unary, Message(text="late"), not_after=1.0)
+        await until(ledger, late.id, OperationState.EXPIRED)
+
+    assert shop.executed["late"] == 0
 
 
 async def test_another_process_migrates(older):
@@ -145,9 +180,9 @@ async def test_another_process_migrates(older):
         with connected(older) as connection:
             for _ in range(2):
                 connection.execute(*ledger.statement(ledger.prepared("t", METHOD, b"x", idempotency_key="k")))
-        unaware = await ledger.store.claiming.claim(SHOP, 10, "me", 30.0)
-        await ledger.store.claiming.expire(SHOP, 10)  # deliverers do this with each look
-        aware = await ledger.store.claiming.claim(SHOP, 10, "me", 30.0)
+        unaware = await claiming.claim(ledger.store, SHOP, 10, "me", 30.0)
+        await claiming.expire(ledger.store, SHOP, 10)  # deliverers do this with each look
+        aware = await claiming.claim(ledger.store, SHOP, 10, "me", 30.0)
         found = await ledger.find()
 
     assert ([each.id for each in unaware], [each.id for each in aware]) == ([], [first.id])
@@ -178,10 +213,10 @@ async def test_leases_in_tables_of_the_previous_version(older):
     """LG-6, LG-18: a lease that has expired is found, and so is a claim whose answer was lost."""
     async with await Ledger.open(older, settings=SETTINGS) as ledger:
         told = await ledger.submit(SHOP, METHOD, b"x")
-        [claimed] = await ledger.store.claiming.claim(SHOP, 10, "me", 30.0)
-        [again] = await ledger.store.claiming.reclaim(SHOP, "me", 30.0, ())
+        [claimed] = await claiming.claim(ledger.store, SHOP, 10, "me", 30.0)
+        [again] = await claiming.reclaim(ledger.store, SHOP, "me", 30.0, ())
         await expired(older, 3600)
-        [lost] = await ledger.store.recording.lost(SHOP, lambda _: QUICK, 10, first=True)
+        [lost] = await recording.lost(ledger.store, SHOP, lambda _: QUICK, 10, first=True)
         await ledger.store.look(SHOP)
 
     assert {claimed.id, again.id, lost.id} == {told.id}
@@ -198,36 +233,37 @@ async def both(postgres_url):
 async def test_both_versions_side_by_side(both):
     """LG-2, LG-6: a deliverer of version 0.2 and one of this version share a ledger; no attempt is lost or doubled."""
     url, store = both
-    ids = [told.id for told in await store.submitting.submit([submission(n) for n in range(100)])]
+    ids = [told.id for told in await submitting.submit(store, [submission(n) for n in range(100)])]
     ended = Counter()
 
     async def ours():
-        while (await store.counting.queue(None)).length:
-            operations = await store.claiming.claim(SHOP, 5, "ours", 30.0)
+        while (await queries.queue(store, None)).length:
+            operations = await claiming.claim(store, SHOP, 5, "ours", 30.0)
             await asyncio.sleep(0.005)  # an attempt
             failures = [None if each.attempts >= 2 else FailedAttempt("UNAVAILABLE") for each in operations]
-            await store.recording.record(
+            await recording.record_ends(
+                store,
                 [
                     AttemptReport(each.id, each.lease_token, QUICK, failure)
                     for each, failure in zip(operations, failures, strict=True)
-                ]
+                ],
             )
             ended["ours"] += len(operations)
 
     async def theirs():
         async with previous.Deliverer(url) as deliverer:
-            while (await store.counting.queue(None)).length:
+            while (await queries.queue(store, None)).length:
                 taken = await deliverer.claim(SHOP, 5)
                 await asyncio.sleep(0.005)
                 for id_, token in taken:
-                    done = len(await store.queries.attempts(id_)) >= 2
+                    done = len(await queries.attempts(store, id_)) >= 2
                     await (deliverer.succeed if done else deliverer.fail)(id_, token)
                 ended["theirs"] += len(taken)
 
     async with asyncio.timeout(60):
         await asyncio.gather(ours(), theirs())
-    found = await store.queries.find(Filter(), 1000)
-    attempts = [await store.queries.attempts(id_) for id_ in ids]
+    found = await queries.find(store, Filter(), 1000)
+    attempts = [await queries.attempts(store, id_) for id_ in ids]
 
     assert min(ended["ours"], ended["theirs"]) > 0
     assert sum(ended.values()) == 300
@@ -239,17 +275,17 @@ async def test_both_versions_side_by_side(both):
 async def test_the_other_version_recorded_a_loss(both, who):
     """LG-6: a late report completes the attempt that a deliverer of the other version has recorded as lost."""
     url, store = both
-    await store.submitting.submit([submission(1)])
+    await submitting.submit(store, [submission(1)])
     async with previous.Deliverer(url) as deliverer:
         [(id_, token)] = await deliverer.claim(SHOP, 1)
         execute(url, "UPDATE {} SET lease_until = now() - interval '1 hour'")
-        [lost] = await store.recording.lost(None, lambda _: QUICK, 10)
+        [lost] = await recording.lost(store, None, lambda _: QUICK, 10)
         if who == "theirs":
             await deliverer.succeed(id_, token)
         else:
-            await store.recording.record([AttemptReport(id_, token, QUICK)])
-    [operation] = await store.queries.find(Filter(), 1)
-    attempts = await store.queries.attempts(id_)
+            await recording.record_ends(store, [AttemptReport(id_, token, QUICK)])
+    [operation] = await queries.find(store, Filter(), 1)
+    attempts = await queries.attempts(store, id_)
 
     assert lost.state is OperationState.WAITING
     assert (operation.state, [attempt.code for attempt in attempts]) == (OperationState.SUCCEEDED, ["OK"])

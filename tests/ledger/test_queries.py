@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from grpc_backoff.errors import OptionError
+from grpc_backoff.ledger import claiming, queries, recording
 from grpc_backoff.ledger.records import FINISHED, AttemptReport, Filter, Lease, OperationState
 from tests.ledger.steps import SHOP, STEPS, claimed, failed, one, policy_of, submitted
 
@@ -14,14 +15,14 @@ from tests.ledger.steps import SHOP, STEPS, claimed, failed, one, policy_of, sub
 async def test_ready(store):
     """LG-5: `ready` reports for many operations at once whether and when each is ready, and why."""
     ids = await submitted(store, 1, 2, 3, 4, 5)
-    await store.recording.set_backoff(ids[1], 60.0, policy_of)
+    await recording.set_backoff(store, ids[1], 60.0, policy_of)
     _, gone, done = [operation for operation in await claimed(store, 9, lease=60.0) if operation.id != ids[0]]
-    await store.claiming.release([Lease(ids[0], 1)])
-    await store.recording.record([AttemptReport(done.id, done.lease_token, STEPS)])
-    await store.claiming.extend([Lease(gone.id, gone.lease_token)], 0.001)
+    await claiming.release(store, [Lease(ids[0], 1)])
+    await recording.record_ends(store, [AttemptReport(done.id, done.lease_token, STEPS)])
+    await claiming.extend(store, [Lease(gone.id, gone.lease_token)], 0.001)
     await asyncio.sleep(0.05)
 
-    told = {each.id: each for each in await store.queries.ready(Filter(ids=tuple(ids)), 10, policy_of)}
+    told = {each.id: each for each in await queries.ready(store, Filter(ids=tuple(ids)), 10, policy_of)}
 
     assert [(told[id_].ready, told[id_].why) for id_ in ids] == [
         (True, "due"),
@@ -34,7 +35,7 @@ async def test_ready(store):
     assert told[ids[1]].at == pytest.approx(waiting.last_attempted_at + 60.0, abs=1e-3)
     assert told[ids[3]].at == pytest.approx((await one(store, gone.id)).lease_until + 1.0, abs=1e-3)
     assert told[ids[4]].at is None
-    assert len(await store.queries.ready(Filter(target=SHOP), 2, policy_of)) == 2
+    assert len(await queries.ready(store, Filter(target=SHOP), 2, policy_of)) == 2
 
 
 async def test_where_the_owner_died_readiness_keeps_to_the_policy(store):
@@ -43,8 +44,8 @@ async def test_where_the_owner_died_readiness_keeps_to_the_policy(store):
     [operation] = await claimed(store, lease=0.001)
     await asyncio.sleep(0.05)
 
-    [told] = await store.queries.ready(Filter(ids=(operation.id,)), 1, lambda _: STEPS)
-    [lost] = await store.recording.lost(SHOP, lambda _: STEPS, 1)
+    [told] = await queries.ready(store, Filter(ids=(operation.id,)), 1, lambda _: STEPS)
+    [lost] = await recording.lost(store, SHOP, lambda _: STEPS, 1)
     after = await one(store, operation.id)
 
     low, high = STEPS.bounds(1)
@@ -60,7 +61,7 @@ async def test_find(store):
     await submitted(store, 2, target="other:443", method="/shop.Orders/Cancel")
 
     async def found(**which):
-        return [operation.id for operation in await store.queries.find(Filter(**which), 10)]
+        return [operation.id for operation in await queries.find(store, Filter(**which), 10)]
 
     assert await found(target=SHOP) == await found(method="/shop.Orders/Place") == ids
     assert len(await found(states=(OperationState.PENDING,))) == 2
@@ -76,7 +77,7 @@ async def test_pages(store):
 
     async def found(limit=10, **how):
         which = {name: how.pop(name) for name in ("order_key", "idempotency_key", "code") if name in how}
-        return [each.id for each in await store.queries.find(Filter(**which), limit, **how)]
+        return [each.id for each in await queries.find(store, Filter(**which), limit, **how)]
 
     assert await found(order_key="a") == ids
     assert await found(idempotency_key="k") == [keyed]

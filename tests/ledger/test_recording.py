@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from grpc_backoff.decide.calls.decision import FailedAttempt
+from grpc_backoff.ledger import claiming, queries, recording
 from grpc_backoff.ledger.records import LOST, AttemptReport, Filter, OperationState
 from tests.ledger.conftest import submission
 from tests.ledger.steps import QUICK, SHOP, STEPS, UNAVAILABLE, claimed, expired, failed, one, policy_of, submitted
@@ -19,7 +20,7 @@ async def test_a_failure_writes_everything_at_once(store):
 
     told = await failed(store, operation, draw=0.5, details="down")
     after = await one(store, operation.id)
-    [attempt] = await store.queries.attempts(operation.id)
+    [attempt] = await queries.attempts(store, operation.id)
 
     assert (told.state, told.attempts, told.delay, told.source, told.live) == (
         OperationState.WAITING,
@@ -34,7 +35,7 @@ async def test_a_failure_writes_everything_at_once(store):
     assert (attempt.number, attempt.code, attempt.delay, attempt.source) == (1, "UNAVAILABLE", 1.0, "schedule")
     assert operation.created <= attempt.started <= attempt.ended == after.last_attempted_at
     assert await claimed(store) == []
-    assert 0 < await store.claiming.next_due(SHOP) <= 1
+    assert 0 < await claiming.next_due(store, SHOP) <= 1
 
 
 @pytest.mark.parametrize(
@@ -54,7 +55,7 @@ async def test_final_failures(store, failure, state):
 
     assert (told.state, told.delay, told.reason) == (state, None, None)
     assert (await one(store, operation.id)).finished is not None
-    assert await store.claiming.next_due(SHOP) is None
+    assert await claiming.next_due(store, SHOP) is None
 
 
 @pytest.fixture
@@ -63,7 +64,7 @@ async def again(store):
     await submitted(store, 1)
     [first] = await claimed(store, lease=0.01)
     await asyncio.sleep(0.05)
-    [lost] = await store.recording.lost(SHOP, lambda _: QUICK, 10)
+    [lost] = await recording.lost(store, SHOP, lambda _: QUICK, 10)
     await asyncio.sleep(0.05)
     return first, lost, (await claimed(store))[0]
 
@@ -71,12 +72,12 @@ async def again(store):
 async def test_a_late_success_counts(store, again):
     """LG-6: a success under an expired lease ends the operation, even while another attempt is running."""
     first, _, second = again
-    late = (await store.recording.record([AttemptReport(first.id, first.lease_token, QUICK)]))[0]
+    late = (await recording.record_ends(store, [AttemptReport(first.id, first.lease_token, QUICK)]))[0]
     then = await failed(store, second, QUICK)
 
     assert (late.state, late.live) == (OperationState.SUCCEEDED, False)
     assert (then.state, then.live, then.delay) == (OperationState.SUCCEEDED, False, None)
-    assert [attempt.code for attempt in await store.queries.attempts(first.id)] == ["OK", "UNAVAILABLE"]
+    assert [attempt.code for attempt in await queries.attempts(store, first.id)] == ["OK", "UNAVAILABLE"]
     assert (await one(store, first.id)).attempts == 2
 
 
@@ -94,7 +95,7 @@ async def test_a_late_failure_reschedules_nothing(store, again):
         1,
         None,
     )
-    assert [attempt.code for attempt in await store.queries.attempts(first.id)] == ["UNAVAILABLE"]
+    assert [attempt.code for attempt in await queries.attempts(store, first.id)] == ["UNAVAILABLE"]
 
 
 @pytest.mark.parametrize("gone", [0.5, 2.0])
@@ -103,23 +104,23 @@ async def test_a_loss_is_measured_from_the_leases_end(store, url, gone):
     [id_] = await submitted(store, 1)
     [operation] = await claimed(store)
     await expired(url, gone)
-    [before] = await store.queries.ready(Filter(ids=(id_,)), 1, policy_of)
-    await store.recording.lost(SHOP, policy_of, 1)
-    [after] = await store.queries.ready(Filter(ids=(id_,)), 1, policy_of)
+    [before] = await queries.ready(store, Filter(ids=(id_,)), 1, policy_of)
+    await recording.lost(store, SHOP, policy_of, 1)
+    [after] = await queries.ready(store, Filter(ids=(id_,)), 1, policy_of)
 
     assert (before.ready, before.why) == (gone > 1, "its owner is gone")
     assert after.ready == before.ready
     assert after.at == pytest.approx(before.at, abs=2e-6, rel=0)
     assert len(await claimed(store)) == before.ready
-    assert (await store.queries.attempts(operation.id))[0].ended == pytest.approx(before.at - 1.0, abs=2e-6, rel=0)
+    assert (await queries.attempts(store, operation.id))[0].ended == pytest.approx(before.at - 1.0, abs=2e-6, rel=0)
 
 
 async def test_backoff_and_timestamp_at_once(store):
     """Seed 001: `set_backoff` writes backoff and timestamp together; it returns False for an unknown operation."""
     [id_] = await submitted(store, 1)
 
-    assert await store.recording.set_backoff(id_, 60.0, policy_of) is True
-    assert await store.recording.set_backoff(submission(9).id, 60.0, policy_of) is False
+    assert await recording.set_backoff(store, id_, 60.0, policy_of) is True
+    assert await recording.set_backoff(store, submission(9).id, 60.0, policy_of) is False
     operation = await one(store, id_)
     assert operation.backoff_request_seconds == 60.0
     assert operation.next_attempt_at == pytest.approx(operation.last_attempted_at + 60.0, abs=1e-6)
@@ -127,8 +128,10 @@ async def test_backoff_and_timestamp_at_once(store):
 
 async def test_a_report_of_nothing(store):
     """LG-2: recording a report for an unknown operation returns a result without a state."""
-    assert (await store.recording.record([AttemptReport(submission(1).id, None, STEPS)]))[0].state is None
-    assert (await store.recording.record([AttemptReport(submission(1).id, None, STEPS, UNAVAILABLE)]))[0].state is None
+    assert (await recording.record_ends(store, [AttemptReport(submission(1).id, None, STEPS)]))[0].state is None
+    assert (await recording.record_ends(store, [AttemptReport(submission(1).id, None, STEPS, UNAVAILABLE)]))[
+        0
+    ].state is None
 
 
 async def test_many_reports_at_once(store):
@@ -140,7 +143,7 @@ async def test_many_reports_at_once(store):
         for index, each in enumerate(reversed(operations))
     ]
 
-    told = await store.recording.record(reports)
+    told = await recording.record_ends(store, reports)
 
     assert [each.id for each in told] == [report.id for report in reports]
     assert [each.state for each in told] == [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from grpc_backoff.ledger import claiming, queries, recording
 from grpc_backoff.ledger.records import AttemptReport, Filter, OperationState
 from tests.ledger.conftest import execute
 from tests.ledger.steps import SHOP, STEPS, claimed, policy_of, submitted
@@ -31,11 +32,11 @@ async def test_one_bad_row(store, url, column, value, where):
     execute(url, "UPDATE {} SET state = 'waiting_for_retry', last_attempted_at = created WHERE id = {}", bad)
     execute(url, f"UPDATE {{}} SET {column} = {value} WHERE id = {{}}", bad)
 
-    found = {each.id: each for each in await store.queries.find(Filter(), 10)}
-    ready = {each.id: each for each in await store.queries.ready(Filter(), 10, policy_of)}
-    due, queue = await store.claiming.next_due(SHOP), await store.counting.queue(None)
+    found = {each.id: each for each in await queries.find(store, Filter(), 10)}
+    ready = {each.id: each for each in await queries.ready(store, Filter(), 10, policy_of)}
+    due, queue = await claiming.next_due(store, SHOP), await queries.queue(store, None)
     taken = [each for each in await claimed(store, 10) if each.id == good]
-    told = await store.recording.record([AttemptReport(each.id, each.lease_token, STEPS) for each in taken])
+    told = await recording.record_ends(store, [AttemptReport(each.id, each.lease_token, STEPS) for each in taken])
 
     assert found[good].problem is None
     assert ready[good].ready

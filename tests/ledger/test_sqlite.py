@@ -21,6 +21,10 @@ from grpc_backoff.ledger import (
     LedgerStateError,
     LedgerUnavailableError,
     OperationState,
+    claiming,
+    manual,
+    queries,
+    recording,
 )
 from grpc_backoff.ledger.records import AttemptReport
 from tests.ledger.conftest import SETTINGS, execute, opened_store
@@ -48,7 +52,7 @@ def path(tmp_path):
 async def timed(path):
     clock = Clock()
     async with opened_store(path, SETTINGS, clock=clock) as store:
-        store.clock = clock
+        store.hands = clock
         yield store
 
 
@@ -83,11 +87,11 @@ async def test_a_clock_that_jumps_ahead(timed):
     """LG-12: if the clock jumps ahead, a waiting operation is due at once; the policy sets its next wait as usual."""
     await waiting(timed)
 
-    timed.clock.now += HOUR
+    timed.hands.now += HOUR
 
-    assert await timed.claiming.next_due(SHOP) == 0
+    assert await claiming.next_due(timed, SHOP) == 0
     told = await failed(timed, (await claimed(timed))[0])
-    assert (told.delay, await timed.claiming.next_due(SHOP)) == (2.0, 2.0)
+    assert (told.delay, await claiming.next_due(timed, SHOP)) == (2.0, 2.0)
 
 
 async def test_a_clock_that_is_set_back(timed):
@@ -96,12 +100,12 @@ async def test_a_clock_that_is_set_back(timed):
     await submitted(timed, 2)
     [running] = await claimed(timed)
 
-    timed.clock.now -= HOUR
-    await timed.recording.lost(None, policy_of, 10)
+    timed.hands.now -= HOUR
+    await recording.lost(timed, None, policy_of, 10)
 
-    assert await timed.claiming.next_due(SHOP) == 1.0
-    assert (await one(timed, running.id)).lease_until == timed.clock.now + 30.0
-    timed.clock.now += 1.0
+    assert await claiming.next_due(timed, SHOP) == 1.0
+    assert (await one(timed, running.id)).lease_until == timed.hands.now + 30.0
+    timed.hands.now += 1.0
     assert len(await claimed(timed, 9)) == 1
 
 
@@ -110,17 +114,17 @@ async def test_what_was_submitted_before_the_clock_was_set_back(timed, replayed)
     """LG-12: an operation that was submitted or replayed is due at once even if the clock is set back by an hour."""
     [id_] = await submitted(timed, 1)
     if replayed:
-        await timed.recording.record([AttemptReport(id_, None, STEPS, FailedAttempt("INTERNAL"))])
-        timed.clock.now += 2 * HOUR
-        await timed.manual.begin_anew([id_], [OperationState.FAILED], None)
+        await recording.record_ends(timed, [AttemptReport(id_, None, STEPS, FailedAttempt("INTERNAL"))])
+        timed.hands.now += 2 * HOUR
+        await manual.begin_anew(timed, [id_], [OperationState.FAILED], None)
     created = (await one(timed, id_)).created
 
-    timed.clock.now -= HOUR
-    await timed.recording.lost(None, policy_of, 10)
+    timed.hands.now -= HOUR
+    await recording.lost(timed, None, policy_of, 10)
 
-    assert await timed.claiming.next_due(SHOP) == 0
-    assert (await timed.counting.queue(None)).oldest == 0
-    assert (await one(timed, id_)).created == min(created, timed.clock.now)
+    assert await claiming.next_due(timed, SHOP) == 0
+    assert (await queries.queue(timed, None)).oldest == 0
+    assert (await one(timed, id_)).created == min(created, timed.hands.now)
 
 
 async def test_an_error_within_the_callers_transaction(path):

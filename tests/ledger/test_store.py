@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from grpc_backoff.ledger import Ledger, LedgerBusyError, LedgerSchemaError, LedgerUnavailableError
+from grpc_backoff.ledger import Ledger, LedgerBusyError, LedgerSchemaError, LedgerUnavailableError, queries, submitting
 from grpc_backoff.ledger.records import Filter
 from tests.ledger.conftest import execute, locking, open_store, opened_store, submission
 from tests.ledger.steps import submitted
@@ -22,7 +22,7 @@ async def test_migrating_twice(url, settings):
         await submitted(stores[0], 1)
         again = await stores[1].migrate(apply=True)
         only_looked = await stores[1].migrate(apply=False)
-        kept = await stores[1].queries.find(Filter(), 10)
+        kept = await queries.find(stores[1], Filter(), 10)
     finally:
         await asyncio.gather(*(each.close() for each in stores))
 
@@ -50,10 +50,10 @@ async def test_busy(url, settings):
     async with opened_store(url, replace(settings, lock_timeout=0.2)) as store:
         message = r"after 0\.2 s waiting for another (process|transaction)'s lock; nothing was written"
         with locking(url), pytest.raises(LedgerBusyError, match=message):
-            await store.submitting.submit([submission(1)])
+            await submitting.submit(store, [submission(1)])
 
-        assert await store.queries.find(Filter(), 1) == []
-        assert (await store.submitting.submit([submission(1)]))[0].new
+        assert await queries.find(store, Filter(), 1) == []
+        assert (await submitting.submit(store, [submission(1)]))[0].new
 
 
 async def test_what_is_read_only(url):

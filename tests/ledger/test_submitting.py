@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from grpc_backoff import OptionError
-from grpc_backoff.ledger import Ledger, LedgerStateError
+from grpc_backoff.ledger import Ledger, LedgerStateError, claiming, manual, queries, submitting
 from grpc_backoff.ledger.records import Filter, OperationState
 from tests.ledger.conftest import connected, submission
 from tests.ledger.steps import SHOP, claimed, did, one, policy_of, submitted
@@ -19,7 +19,7 @@ from tests.ledger.steps import SHOP, claimed, did, one, policy_of, submitted
 async def test_a_row_has_every_field(store):
     """LG-1: a submitted operation is stored with every field, pending and without attempts."""
     metadata = (("x-tenant", "a"), ("x-trace-bin", b"\x00\xff"))
-    [told] = await store.submitting.submit([submission(1, metadata=metadata, trace_id="t" * 32, key="k")])
+    [told] = await submitting.submit(store, [submission(1, metadata=metadata, trace_id="t" * 32, key="k")])
     operation = await one(store, told.id)
 
     assert told.new
@@ -43,11 +43,11 @@ async def test_a_row_has_every_field(store):
 
 async def test_one_key_is_one_operation(store):
     """LG-1: a second submit with the same key and method returns the first operation; each method has its own keys."""
-    first = await store.submitting.submit([submission(1, key="k")])
-    again = await store.submitting.submit(
-        [submission(2, key="k"), submission(3, key="k", method="/shop.Orders/Cancel")]
+    first = await submitting.submit(store, [submission(1, key="k")])
+    again = await submitting.submit(
+        store, [submission(2, key="k"), submission(3, key="k", method="/shop.Orders/Cancel")]
     )
-    both = await store.submitting.submit([submission(4, key="n"), submission(5, key="n")])
+    both = await submitting.submit(store, [submission(4, key="n"), submission(5, key="n")])
 
     assert (again[0].id, again[0].new) == (first[0].id, False)
     assert again[1].new
@@ -81,33 +81,33 @@ async def test_a_statement_with_a_known_key(url, order_key):
 async def test_what_is_submitted_again(store):
     """LG-9: submitting the same operation again stores it once, even without a key."""
     first = submission(1)
-    await store.submitting.submit([first])
-    [again, other, twice] = await store.submitting.submit([first, submission(2), submission(2)])
+    await submitting.submit(store, [first])
+    [again, other, twice] = await submitting.submit(store, [first, submission(2), submission(2)])
 
     assert (again.id, again.new) == (first.id, False)
     assert (other.new, twice.new, twice.id) == (True, False, other.id)
-    assert len(await store.queries.find(Filter(), 10)) == 2
+    assert len(await queries.find(store, Filter(), 10)) == 2
 
 
 async def test_many_operations_at_once(store):
     """LG-7, LG-9: thousands of operations are submitted, and discarded, in one transaction each."""
     number = 3500  # more than fit into one statement of SQLite
     ids = await submitted(store, *range(number))
-    again = await store.submitting.submit([submission(each) for each in range(number)])
+    again = await submitting.submit(store, [submission(each) for each in range(number)])
 
     assert [told.id for told in again] == ids
     assert not any(told.new for told in again)
-    assert len(await store.manual.discard(ids)) == number
+    assert len(await manual.discard(store, ids)) == number
 
 
 async def test_not_before(store):
     """LG-9: an operation is not claimed before the time that was given with it."""
-    [told] = await store.submitting.submit([submission(1, not_before=time.time() + 60)])
+    [told] = await submitting.submit(store, [submission(1, not_before=time.time() + 60)])
     await submitted(store, 2, not_before=1.0)
 
     assert [each.id for each in await claimed(store, 10)] == [submission(2).id]
-    assert 50 < await store.claiming.next_due(SHOP) <= 60
-    assert (await store.queries.ready(Filter(ids=(told.id,)), 1, policy_of))[0].ready is False
+    assert 50 < await claiming.next_due(store, SHOP) <= 60
+    assert (await queries.ready(store, Filter(ids=(told.id,)), 1, policy_of))[0].ready is False
 
 
 def from_sqlite3(url, *, odd=False, autocommit=False):

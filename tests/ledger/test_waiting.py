@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from grpc_backoff import OptionError
-from grpc_backoff.ledger import Ledger, LedgerStateError, OperationState, sync
+from grpc_backoff.ledger import Ledger, LedgerStateError, OperationState, claiming, recording, sync
 from grpc_backoff.ledger.records import AttemptReport
 from tests.echo import Message
 from tests.ledger.conftest import SETTINGS, dump
@@ -45,7 +45,7 @@ async def test_a_notification_wakes(postgres_url, shop):
         at_work(postgres_url, shop) as (ledger, unary),
         await Ledger.open(postgres_url, settings=replace(FAST, poll=300.0)) as other,
     ):
-        other.store.dialect = other.store.dialect._replace(waiting=300.0)
+        other.store.waiting = 300.0
         told = await ledger.submit(unary, Message(text="a"), keep_response=100)
         assert (await other.wait(told.id, 30)).attempts == 1
 
@@ -68,7 +68,7 @@ async def test_without_an_outcome(ledger):
     """LG-19: `wait` ends after its timeout, and for an operation that expired, was discarded, or does not exist."""
     waits, gone, late = [(await ledger.submit(SHOP, PATH, b"x", not_after=end)).id for end in (None, None, 1.0)]
     await ledger.discard(gone)
-    await ledger.store.claiming.expire(SHOP, 10)
+    await claiming.expire(ledger.store, SHOP, 10)
 
     with pytest.raises(TimeoutError):
         await ledger.wait(waits, 0.05)
@@ -94,9 +94,9 @@ async def test_a_response_is_pruned(url):
     """LG-11, LG-19: a response is deleted with its operation."""
     async with await Ledger.open(url, settings=replace(SETTINGS, poll=0.1)) as ledger:
         await ledger.submit(SHOP, PATH, b"x", keep_response=100)
-        [operation] = await ledger.store.claiming.claim(SHOP, 1, "me", 30.0)
+        [operation] = await claiming.claim(ledger.store, SHOP, 1, "me", 30.0)
         report = AttemptReport(operation.id, operation.lease_token, QUICK, response=b"kept")
-        await ledger.store.recording.record([report])
+        await recording.record_ends(ledger.store, [report])
         assert (await ledger.wait(operation.id)).response == b"kept"
         assert await ledger.prune(0) == 1
         assert operation.id not in dump(url)

@@ -26,7 +26,7 @@ EXCEPTIONS = {
     ("ledger/operating.py", "_PAGE"): "rows",
     ("ledger/inbox/aio.py", "AioInbox"): "how long a repeat waits for the first call",
     ("ledger/inbox/sync.py", "SyncInbox"): "how long a repeat waits for the first call",
-    ("ledger/counting.py", "_SAMPLE"): "rows",
+    ("ledger/queries.py", "_SAMPLE"): "rows",
     ("server.py", "_GRACE"): "how long a server waits for its calls",
     (
         "decide/connections/dial_times.py",

@@ -122,6 +122,26 @@ def test_a_thread_that_cannot_start(conductor, monkeypatch):
     until(lambda: done == ["early", "late"])
 
 
+@pytest.mark.parametrize("begins", [False, True])
+def test_a_start_that_a_signal_handler_interrupts(conductor, monkeypatch, begins):
+    """TH-6: what a signal handler raises while the thread starts is raised; all work is run nevertheless."""
+    done = []
+
+    def start(thread):
+        if begins:
+            beginning(thread)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        beginning = threading.Thread.start
+        patched.setattr(threading.Thread, "start", start)
+        with pytest.raises(KeyboardInterrupt):
+            conductor.post(lambda: done.append(1))
+    conductor.post(lambda: done.append(2))
+    until(lambda: done == [1, 2])
+    until(lambda: not threads())
+
+
 def test_without_a_thread_those_who_wait_run_the_work(conductor, monkeypatch):
     """TH-5: where no thread can be started, work and timers run on a thread that waits, one at a time."""
     monkeypatch.setattr(threading.Thread, "start", _fail)

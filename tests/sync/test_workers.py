@@ -106,6 +106,24 @@ def test_a_late_task():
     assert task.result == []
 
 
+def test_a_thread_whose_start_was_interrupted(monkeypatch):
+    """TH-6: if a signal handler raises while a thread starts, that thread does later work."""
+
+    class Interrupted(threading.Thread):
+        def start(self):
+            super().start()
+            raise Stopped
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading, "Thread", Interrupted)
+        with pytest.raises(Stopped):
+            workers.work(lambda: None, lambda: None)
+    until(lambda: workers._idle)
+    (worker,) = workers._idle
+    assert workers.work(threading.current_thread, ignored) is worker._thread
+    assert worker.is_alive()
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="a system without forks")
 def test_in_the_child_of_a_fork():
     """FK-1: work ends with CANCELLED in the child, where its thread does not exist; new work has a new thread."""

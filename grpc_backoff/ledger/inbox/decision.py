@@ -59,26 +59,6 @@ class Query(NamedTuple):
     params: tuple[object, ...] = ()
 
 
-@record
-class Statements(NamedTuple):
-    """The statements of an inbox, as one database writes them.
-
-    Attributes:
-        claim: inserts a row and returns it; returns no row if the key is taken. It waits for a transaction that is
-            inserting the same key.
-        claimed: ends the limit on the claim's wait, before the handler runs; empty if there is none.
-        find: returns the digest and the response of a key.
-        finish: stores a response.
-        prune: deletes up to `PRUNED` rows that are older than a number of seconds.
-    """
-
-    claim: str
-    claimed: str
-    find: str
-    finish: str
-    prune: str
-
-
 HANDLE: Final = None
 """The step in which the handler runs."""
 PRUNED = 10_000
@@ -87,24 +67,6 @@ Steps = Generator[Query | None, Any, bytes]
 Execute = Callable[[Query], Sequence[Row]]
 """Executes a statement and returns its rows."""
 AioExecute = Callable[[Query], Awaitable[Sequence[Row]]]
-
-
-def statements(table: str, mark: str, before: str, claimed: str = "") -> Statements:
-    """Return the statements for a table; `before` is the time a number of seconds ago."""
-    identity = f"scope = {mark} AND method = {mark} AND key = {mark}"
-    return Statements(
-        claim=(
-            f"INSERT INTO {table} (scope, method, key, digest) VALUES ({mark}, {mark}, {mark}, {mark}) "
-            "ON CONFLICT DO NOTHING RETURNING 1"
-        ),
-        claimed=claimed,
-        find=f"SELECT digest, response FROM {table} WHERE {identity}",
-        finish=f"UPDATE {table} SET response = {mark} WHERE {identity} RETURNING 1",
-        prune=(
-            f"DELETE FROM {table} WHERE (scope, method, key) IN (SELECT scope, method, key FROM {table} "
-            f"WHERE recorded < {before} ORDER BY recorded LIMIT {PRUNED})"
-        ),
-    )
 
 
 def read_key(
@@ -121,6 +83,34 @@ def read_key(
     if not isinstance(key, str) or not (key.isascii() and key.isprintable() and 0 < len(key) <= _LONGEST_KEY):
         return Refused("INVALID_ARGUMENT", f"{KEY}: expected 1 to {_LONGEST_KEY} printable ASCII characters")
     return key
+
+
+class Statements:
+    """The statements of an inbox's table, as one database writes them.
+
+    Attributes:
+        claim: inserts a row and returns it; returns no row if the key is taken. It waits for a transaction that is
+            inserting the same key.
+        claimed: ends the limit on the claim's wait, before the handler runs; empty if there is none.
+        find: returns the digest and the response of a key.
+        finish: stores a response.
+        prune: deletes up to `PRUNED` rows that are older than a number of seconds.
+    """
+
+    def __init__(self, table: str, mark: str, before: str, claimed: str = "") -> None:
+        """Write them with this mark for a parameter; `before` is the time a number of seconds ago."""
+        identity = f"scope = {mark} AND method = {mark} AND key = {mark}"
+        self.claim = (
+            f"INSERT INTO {table} (scope, method, key, digest) VALUES ({mark}, {mark}, {mark}, {mark}) "
+            "ON CONFLICT DO NOTHING RETURNING 1"
+        )
+        self.claimed = claimed
+        self.find = f"SELECT digest, response FROM {table} WHERE {identity}"
+        self.finish = f"UPDATE {table} SET response = {mark} WHERE {identity} RETURNING 1"
+        self.prune = (
+            f"DELETE FROM {table} WHERE (scope, method, key) IN (SELECT scope, method, key FROM {table} "
+            f"WHERE recorded < {before} ORDER BY recorded LIMIT {PRUNED})"
+        )
 
 
 class InboxEntry:

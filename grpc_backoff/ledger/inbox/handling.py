@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 import grpc
 
 from grpc_backoff.base.base_errors import OptionError, kind_of
-from grpc_backoff.ledger.database import LONG_AGO, POSTGRES_URL, SQLITE_URL, URLS, read_url
 from grpc_backoff.ledger.errors import LedgerStateError
 from grpc_backoff.ledger.inbox.decision import InboxEntry, Refused, read_key
+from grpc_backoff.ledger.store import LONG_AGO, POSTGRES_URL, SQLITE_URL, URLS, read_url
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.checks import Unit
 

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from grpc_backoff.base.base_errors import MissingExtra
-from grpc_backoff.ledger.database import check_version
 from grpc_backoff.ledger.errors import LedgerSchemaError, LedgerUnavailableError, first_line
-from grpc_backoff.ledger.inbox.decision import AioExecute, Busy, Execute, Query, Trouble, statements
+from grpc_backoff.ledger.inbox.decision import AioExecute, Busy, Execute, Query, Statements, Trouble
 from grpc_backoff.ledger.schema import migrations, upgrade
+from grpc_backoff.ledger.store import check_version
 
 try:
     import psycopg
@@ -49,7 +49,7 @@ def trouble_of(error: Exception) -> Trouble:
 class _Postgres:
     """What both APIs share: the statements, the table, its pruning and the pool."""
 
-    statements = statements(
+    statements = Statements(
         "grpc_backoff.inbox",
         "%s",
         "now() - make_interval(secs => %s)",
@@ -76,7 +76,7 @@ class _Postgres:
     def migrate(self, *, apply: bool) -> None:
         """Bring the table to this library's version (LG-13)."""
         known = migrations("inbox_postgres")
-        newest = known[-1].number
+        newest = len(known)
         with self.connected() as connection:
             before = _version(connection)
             if before == newest:

@@ -14,12 +14,12 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from grpc_backoff.ledger.database import check_version
 from grpc_backoff.ledger.errors import LedgerSchemaError, LedgerUnavailableError
-from grpc_backoff.ledger.inbox.decision import AioExecute, Busy, Execute, Query, Trouble, statements
+from grpc_backoff.ledger.inbox.decision import AioExecute, Busy, Execute, Query, Statements, Trouble
 from grpc_backoff.ledger.schema import migrations
 from grpc_backoff.ledger.sqlite import BUSY, identity_of, upgrade_file, version_of
 from grpc_backoff.ledger.statements import Row
+from grpc_backoff.ledger.store import check_version
 
 ResultT = TypeVar("ResultT")
 _TIMEOUT = 5.0
@@ -48,7 +48,7 @@ def _authorize(action: int, *_about: str | None) -> int:
 class _SQLite:
     """What both APIs share: the statements, the table and the connection."""
 
-    statements = statements("ledger_inbox", "?", "(julianday('now') - 2440587.5) * 86400.0 - ?")
+    statements = Statements("ledger_inbox", "?", "(julianday('now') - 2440587.5) * 86400.0 - ?")
     errors = (sqlite3.Error, Busy, _Unusable)
     trouble = staticmethod(trouble_of)
 
@@ -69,7 +69,7 @@ class _SQLite:
     def migrate(self, *, apply: bool) -> None:
         """Bring the table to this library's version (LG-13)."""
         known = migrations("inbox_sqlite")
-        newest = known[-1].number
+        newest = len(known)
         if not apply and not self._path.exists():  # connecting would create it
             raise LedgerSchemaError(f"{self._path}: there is no such file; open it with migrate=True")
         with self.connected() as connection:

@@ -13,12 +13,12 @@ from grpc_backoff.ledger.inbox.decision import (
     NotRecorded,
     Query,
     Refused,
+    Statements,
     Trouble,
     read_key,
-    statements,
 )
 
-SQL = statements("inbox", "?", "?", "SELECT 1")
+SQL = Statements("inbox", "?", "?", "SELECT 1")
 IDENTITY = ("caller", "/shop.Orders/Place", "k")
 DIGEST = hashlib.sha256(b"order").digest()
 

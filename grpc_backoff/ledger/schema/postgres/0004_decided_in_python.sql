@@ -100,6 +100,13 @@ BEGIN
     RETURN least(low + width * draw, bound);
 END $$;
 
+-- The time from which an operation is no longer attempted: it ends as `expired`. How many bytes of a response are kept,
+-- if any, and the response.
+ALTER TABLE grpc_backoff.operations
+ADD COLUMN not_after timestamptz,
+ADD COLUMN keep_response integer,
+ADD COLUMN response bytea;
+
 -- Operations with one order key are attempted one after the other, in the order of `seq`. `due` and `open` do not change
 -- when an operation is claimed or its lease is extended, and no index contains what does, so that both are HOT updates.
 -- An operation behind another of its order key is set aside: it has neither a next attempt nor a lease.
@@ -108,7 +115,7 @@ ADD COLUMN order_key text,
 ADD COLUMN due timestamptz GENERATED ALWAYS AS (
     coalesce(next_attempt_at, CASE WHEN lease_owner IS NOT NULL THEN claimed_from END)
 ) STORED,
-ADD COLUMN open boolean GENERATED ALWAYS AS (state NOT IN ('succeeded', 'discarded')) STORED,
+ADD COLUMN open boolean GENERATED ALWAYS AS (state NOT IN ('succeeded', 'discarded', 'expired')) STORED,
 SET (fillfactor = 70);
 
 DROP INDEX grpc_backoff.operations_due, grpc_backoff.operations_leased, grpc_backoff.operations_state,
@@ -116,6 +123,7 @@ grpc_backoff.operations_finished;
 CREATE INDEX operations_due ON grpc_backoff.operations (target, due, seq) WHERE open;
 CREATE INDEX operations_order ON grpc_backoff.operations (target, order_key, seq) WHERE open AND order_key IS NOT NULL;
 CREATE INDEX operations_finished ON grpc_backoff.operations (finished) WHERE NOT open;
+CREATE INDEX operations_not_after ON grpc_backoff.operations (target, not_after) WHERE open AND not_after IS NOT NULL;
 
 -- The targets whose operations are not claimed.
 CREATE TABLE grpc_backoff.paused (target text PRIMARY KEY);
