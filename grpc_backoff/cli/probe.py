@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import os
 import ssl
@@ -190,21 +191,18 @@ async def _look(connection: Http2Connection, report: StageReport, authority: str
     """
     since = time.perf_counter()
     found = diagnose_settings(connection.settings)
-    lost = asyncio.ensure_future(connection.lost())
-    try:
-        if found is None:
-            call = asyncio.ensure_future(connection.call(LIVENESS_METHOD, authority))
-            await asyncio.wait({call, lost}, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
-            reply = call.result() if call.done() else None
-            call.cancel()
-            if reply is not None or not lost.done():
-                report.answered(reply, time.perf_counter() - since)
-                found = diagnose_reply(reply)
-        await asyncio.wait({lost}, timeout=max(0.0, _LOOK - (time.perf_counter() - since)))
-        if lost.done():
-            report.lost(lost.result(), time.perf_counter() - since)
-            report.explain(*diagnose_loss(lost.result()))
-        if found is not None:
-            report.explain(*found)
-    finally:
-        lost.cancel()
+    if found is None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                await connection.call(LIVENESS_METHOD, authority)
+        if connection.reply is not None or connection.loss is None:
+            report.answered(connection.reply, time.perf_counter() - since)
+            found = diagnose_reply(connection.reply)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(max(0.0, _LOOK - (time.perf_counter() - since))):
+            await connection.lost()
+    if connection.loss is not None:
+        report.lost(connection.loss, time.perf_counter() - since)
+        report.explain(*diagnose_loss(connection.loss))
+    if found is not None:
+        report.explain(*found)

@@ -13,23 +13,11 @@ import math
 import ssl
 import time
 from collections.abc import Callable, Mapping
-from typing import cast
 
 from grpc_backoff.config.target import Address, Target, parse_target
 from grpc_backoff.connection.connector import ConnectError, Loss
 from grpc_backoff.decide.connections.events import Failure, Stage
-from grpc_backoff.probe.dial import (
-    ALPN,
-    CLOSED_WITHIN,
-    Dialled,
-    HttpProxy,
-    in_words,
-    reach,
-    resolve,
-    secure,
-    security_of,
-    tunnel,
-)
+from grpc_backoff.probe.dial import ALPN, Dialled, HttpProxy, Stream, in_words, reach, resolve, security_of, tunnel
 from grpc_backoff.probe.reply import Reply
 from grpc_backoff.probe.stages import (
     NoSettings,
@@ -37,7 +25,6 @@ from grpc_backoff.probe.stages import (
     Reached,
     Resolved,
     Secured,
-    Security,
     Settled,
     StageRecord,
     Tunnelled,
@@ -46,9 +33,6 @@ from grpc_backoff.probe.stages import (
 from grpc_backoff.probe.wire import Wire, describe
 
 _LOG = logging.getLogger(__name__)
-
-_CHUNK = 4 * 1024
-"""How many bytes are processed in one turn of the event loop, so that a flood of small frames does not block it."""
 
 _CLOSED = "the server closed the connection"
 _MISSING = {
@@ -60,34 +44,22 @@ _MISSING = {
 _ORDER = (*_MISSING,)
 
 
-class Http2Connection(asyncio.BufferedProtocol):
+class Http2Connection:
     """An HTTP/2 connection with at most one call, for a probe, that follows the protocol.
 
     It acknowledges SETTINGS and PING, and ends when the server sends GOAWAY, closes the connection, or violates HTTP/2.
-    It is an asyncio protocol for its transport. No channel uses it, so it has no calls.
+    All this happens only while a task waits for one of its methods, and one task at a time may.
 
     Attributes:
         address: the server's address.
-        security: what TLS negotiated; None without TLS.
-        closed: a future that is done when the socket is closed.
     """
 
-    def __init__(self, address: Address) -> None:
-        """Start without a transport, which `connection_made` supplies."""
+    def __init__(self, address: Address, stream: Stream) -> None:
+        """Begin on a stream, which belongs to the connection from now on."""
         self.address = address
-        self._loop = asyncio.get_running_loop()
+        self._stream = stream
         self._wire = Wire()
-        self._buffer = memoryview(bytearray(_CHUNK))  # asyncio's TLS fills a slice of it, which must not be a copy
-        self._transport: asyncio.Transport | None = None
-        self.security: Security | None = None
-        self._writable = True
         self._error: Exception | None = None
-        self._decided: asyncio.Future[None] = self._loop.create_future()  # SETTINGS arrived, or no longer can
-        self._ended: asyncio.Future[Loss] = self._loop.create_future()
-        self.closed: asyncio.Future[None] = self._loop.create_future()
-        self._replied: asyncio.Future[Reply] = self._loop.create_future()
-
-    # Methods for the rest of the library.
 
     @property
     def settings(self) -> Mapping[str, int]:
@@ -99,26 +71,15 @@ class Http2Connection(asyncio.BufferedProtocol):
         """The first bytes received."""
         return self._wire.head
 
-    def alive(self) -> bool:
-        """Return whether the connection is up."""
-        return not self._ended.done()
+    @property
+    def reply(self) -> Reply | None:
+        """How the call was answered; None if it was not."""
+        return self._wire.reply
 
-    async def lost(self) -> Loss:
-        """Wait until the connection ends and return how it ended."""
-        return await asyncio.shield(self._ended)
-
-    async def call(self, method: str, authority: str) -> Reply:
-        """Make a unary call with an empty message, once, and wait for its end, which a loss may prevent."""
-        self._wire.call(method, authority, "http" if self.security is None else "https")
-        self._act()
-        return await asyncio.shield(self._replied)
-
-    def retire(self) -> None:
-        """Send GOAWAY and close the connection."""
-        self._wire.say_goodbye()
-        self._act()
-
-    # Methods for the connector.
+    @property
+    def loss(self) -> Loss | None:
+        """How the connection ended, as far as is known; None while it is up."""
+        return self._wire.loss
 
     async def settled(self) -> Mapping[str, int]:
         """Send the client's preface, wait for the server's SETTINGS frame and return its content.
@@ -126,95 +87,68 @@ class Http2Connection(asyncio.BufferedProtocol):
         Raises:
             ConnectError: the connection ended before the frame arrived.
         """
-        self._act()
-        await self._decided
+        await self._until(lambda: self._wire.settings is not None)
         if self._wire.settings is not None:
             return self._wire.settings
+        assert self.loss is not None, "nothing else ends the wait"
         if isinstance(self._error, ssl.SSLError):
             # In TLS 1.3, the handshake completes on this side before the server has checked our certificate.
             words = f"the server closed the connection after the handshake: {in_words(self._error)}"
             raise ConnectError(Failure(Stage.TLS, words)) from self._error
-        reason = self._ended.result().reason
+        reason = self.loss.reason
         what = describe(self.head) if self.head else "it had sent nothing"
         failure = Failure(Stage.SETTINGS, reason if what in reason else f"{reason}; {what}")
         raise ConnectError(failure) from NoSettings(self.head, self._error)
 
-    def abort(self) -> None:
-        """Close the socket immediately (CB-3)."""
-        if self._transport is not None:
-            self._transport.abort()
+    def alive(self) -> bool:
+        """Return whether the connection is up, as far as is known."""
+        return self.loss is None
 
-    # Methods for the transport.
+    async def call(self, method: str, authority: str) -> None:
+        """Make a unary call with an empty message, once, and wait for its end or that of the connection."""
+        if self.loss is None:
+            self._wire.call(method, authority, "http" if self._stream.tls is None else "https")
+        await self._until(lambda: self.reply is not None)
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin with the transport that TLS or TCP has opened; nothing is sent before `settled`."""
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's does not inherit from it
-        self.security = security_of(transport)
+    async def lost(self) -> Loss:
+        """Wait until the connection has ended and its socket is closed; return how it ended."""
+        await self._until(lambda: False)
+        assert self.loss is not None, "nothing else ends the wait"
+        return self.loss
 
-    def get_buffer(self, _sizehint: int) -> memoryview:
-        """Return the buffer for incoming data."""
-        return self._buffer
+    def retire(self) -> None:
+        """Use the connection no more; `close`, or a wait for its end, sends GOAWAY and closes it."""
+        self._wire.say_goodbye()
 
-    def buffer_updated(self, nbytes: int) -> None:
-        """Process the data received and respond to it."""
-        self._wire.feed(bytes(self._buffer[:nbytes]))
-        self._act()
-        if nbytes == len(self._buffer):  # there is more, and uvloop would read it all before serving others
-            self._read(False)
-            self._loop.call_soon(self._read, True)
+    async def close(self) -> None:
+        """Send GOAWAY and close the connection."""
+        self.retire()
+        await self._stream.close(self._wire.to_send())
 
-    def eof_received(self) -> None:
-        """Record that the server closed the connection; the transport then closes itself."""
-        self._end(Loss(_CLOSED))
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Record the end of the connection, unless it is known already."""
-        self._transport = None
-        if isinstance(exc, ConnectionResetError | BrokenPipeError):  # the latter if we wrote before reading the reset
-            self._end(Loss("the server reset the connection"), exc)
-        else:
-            self._end(Loss(_CLOSED if exc is None else f"the connection broke: {in_words(exc)}"), exc)
-        if not self.closed.done():
-            self.closed.set_result(None)
-
-    def pause_writing(self) -> None:
-        """Stop reading while the server does not read, so that responses do not pile up."""
-        self._writable = False
-        self._read(False)
-
-    def resume_writing(self) -> None:
-        """Resume reading."""
-        self._writable = True
-        self._read(True)
-
-    def _read(self, wanted: bool) -> None:
-        if self._transport is not None and not self._transport.is_closing():
-            if wanted and self._writable:
-                self._transport.resume_reading()
+    async def _until(self, done: Callable[[], bool]) -> None:
+        """Send what the wire has to send, and let it read what arrives, until there is no need to, or the end."""
+        while self._wire.loss is None and not done():
+            try:
+                await self._send()
+                data = await self._stream.receive()
+            except OSError as error:
+                self._error, data = error, b""
+            if data:
+                self._wire.feed(data)
+            elif self._error is None:
+                self._wire.loss = Loss(_CLOSED)
+            elif isinstance(self._error, ConnectionResetError | BrokenPipeError):
+                self._wire.loss = Loss("the server reset the connection")
             else:
-                self._transport.pause_reading()
-
-    def _act(self) -> None:
-        """Send what the wire has to send and report the SETTINGS and the loss that it has found."""
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(self._wire.to_send())
-        if self._wire.settings is not None and not self._decided.done():
-            self._decided.set_result(None)
-        if self._wire.reply is not None and not self._replied.done():
-            self._replied.set_result(self._wire.reply)
+                self._wire.loss = Loss(f"the connection broke: {in_words(self._error)}")
         if self._wire.loss is not None:
-            self._end(self._wire.loss)
+            await self.close()
 
-    def _end(self, loss: Loss, error: Exception | None = None) -> None:
-        if self._ended.done():
-            return
-        self._ended.set_result(loss)
-        self._error = error
-        if not self._decided.done():
-            self._decided.set_result(None)
-        if self._transport is not None:
-            self._transport.close()
-            self._loop.call_later(CLOSED_WITHIN, self.abort)
+    async def _send(self) -> None:
+        try:
+            await self._stream.send(self._wire.to_send())
+        except ConnectionError as error:
+            self._error = error  # go on, because what the server said before it hung up can still be read
 
 
 class Http2Connector:
@@ -249,7 +183,7 @@ class Http2Connector:
         self.server_name = server_name or self.target.host
         self.proxy = proxy
         self.on_stage = on_stage
-        self._open: set[Http2Connection] = set()
+        self._made: list[Http2Connection] = []
         # The stage that the attempt has reached, where, since when, and its connection.
         self._stage, self._where, self._since = Stage.RESOLVE, "", 0.0
         self._connection: Http2Connection | None = None
@@ -269,11 +203,8 @@ class Http2Connector:
             raise ConnectError(Failure(self._stage, words)) from cause
 
     async def close(self, grace: float | None) -> None:  # noqa: ARG002 - there are no calls to wait for
-        """Close all connections and wait until their sockets are closed."""
-        connections = tuple(self._open)
-        for connection in connections:
-            connection.retire()
-        await asyncio.gather(*(asyncio.shield(connection.closed) for connection in connections))
+        """Close all connections."""
+        await asyncio.gather(*(connection.close() for connection in self._made))
 
     async def _dial(self) -> Http2Connection:
         """Go through the stages with one address after another, until one succeeds or none is left."""
@@ -306,36 +237,26 @@ class Http2Connector:
         self._where, self._connection = str(dialled.address), None
         failed = {address: in_words(error) for address, error in dialled.failed.items()}
         self._tell(Reached(took=self.lap(), address=dialled.address, failed=failed))
+        stream = Stream(dialled.sock)
         try:
             if self.proxy is not None:
                 answer = await tunnel(dialled.sock, self.target, self.proxy.credentials)
                 self._tell(Tunnelled(took=self.lap(), answer=answer))
-            self._stage = Stage.SETTINGS if self.tls is None else Stage.TLS
-            connection = self._connection = await secure(
-                dialled.sock, self.tls, self.server_name, lambda: Http2Connection(dialled.address)
-            )
-            self._open.add(connection)
-            connection.closed.add_done_callback(lambda _: self._open.discard(connection))
-            return await self._settle(connection)
-        except ConnectError as error:
+            if self.tls is not None:
+                self._stage = Stage.TLS
+                security = security_of(await stream.secure(self.tls, self.server_name))
+                _check_alpn(security.alpn)
+                self._tell(Secured(took=self.lap(), security=security))
+            self._stage = Stage.SETTINGS
+            connection = self._connection = Http2Connection(dialled.address, stream)
+            settings = await connection.settled()
+        except BaseException as error:
+            stream.abort()
+            if not isinstance(error, ConnectError):
+                raise
             failure = Failure(error.failure.stage, f"{self._where}: {error.failure.reason}")
             raise ConnectError(failure) from error.__cause__
-
-    async def _settle(self, connection: Http2Connection) -> Http2Connection:
-        try:
-            if connection.security is not None:
-                _check_alpn(connection.security.alpn)
-                self._stage = Stage.SETTINGS
-                self._tell(Secured(took=self.lap(), security=connection.security))
-                # Let the event loop read before anything is written. If a client certificate is missing, a server with
-                # TLS 1.3 sends an alert and hangs up after the handshake has completed on this side. Writing to a
-                # socket that was reset closes the transport, and the alert would never be read.
-                await asyncio.sleep(0)  # the loop now notices pending data, and queues the read after us
-                await asyncio.sleep(0)
-            settings = await connection.settled()
-        except BaseException:
-            connection.abort()
-            raise
+        self._made.append(connection)
         self._tell(Settled(took=self.lap(), settings=settings))
         return connection
 

@@ -26,7 +26,7 @@ from grpc_backoff.testing.front import FlakyFront, accept_close, settings_only, 
 from tests.both_apis.wire import Streams
 from tests.cli.running import LIMIT, check_refused, connect, invoke, line_with, on_terminal, running
 from tests.echo import serving
-from tests.peers import SETTINGS, nothing_left, openssl_peer, peer, says, server_tls
+from tests.peers import SETTINGS, goaway, nothing_left, openssl_peer, peer, says, server_tls
 from tests.proxies import AT_HAND, need, unused_port
 from tests.proxies import running as running_proxy
 
@@ -397,6 +397,14 @@ def test_which_address_failed():
     records.append(Reached(took=0, address=two, failed={}))
     assert failed_at(Stage.TLS, records) == two
     assert failed_at(Stage.SETTINGS, records) == one
+
+
+async def test_settings_and_goaway_in_one():
+    """CB-7: a connection that ends with its SETTINGS is READY and lost, and no call is made on it."""
+    async with peer(says("read", SETTINGS + goaway(0, b"bye"), "hold")) as target:
+        lines = await probed(target)
+    assert any("LOST: GOAWAY NO_ERROR, 'bye'" in line for line in lines)
+    assert not any("a call" in line for line in lines)
 
 
 # Arguments of the command line.

@@ -348,6 +348,15 @@ async def test_the_address_that_came_furthest_decides():
 # An established connection.
 
 
+@contextlib.asynccontextmanager
+async def used(connection):
+    """Wait for the end of the connection meanwhile, so that it answers."""
+    waiting = asyncio.ensure_future(connection.lost())
+    yield
+    waiting.cancel()
+    await asyncio.wait({waiting})
+
+
 async def lost(connection):
     loss = await asyncio.wait_for(connection.lost(), SLOW)
     assert not connection.alive()
@@ -368,8 +377,9 @@ async def test_it_answers_pings():
     async with peer(behave) as target, nothing_left():
         connector, connection = await connected(target)
         said = b""
-        while PING[9:] not in said:
-            said += await asyncio.wait_for(heard.get(), SLOW)
+        async with used(connection):
+            while PING[9:] not in said:
+                said += await asyncio.wait_for(heard.get(), SLOW)
         assert b"\x00\x00\x00\x04\x01\x00\x00\x00\x00" in said  # SETTINGS, ACK
         assert b"\x00\x00\x08\x06\x01\x00\x00\x00\x00" + PING[9:] in said  # PING, ACK
         assert connection.alive()
@@ -392,7 +402,6 @@ async def test_how_it_ends(steps, graceful, words, tls):
     async with peer(says(SETTINGS, *steps), **serve) as target, nothing_left():
         _, connection = await connected(target, **dial)
         loss = await lost(connection)
-        await asyncio.wait_for(connection.closed, SLOW)
     assert loss.graceful is graceful
     assert words in loss.reason
     assert not loss.served
@@ -458,7 +467,7 @@ async def test_a_server_that_does_not_read_holds_nothing_up(tls):
 
 
 @pytest.mark.parametrize("reads_at_last", [False, True])
-async def test_pings_of_a_server_that_reads_no_answers_do_not_pile_up(reads_at_last):
+async def test_pings_of_a_server_that_reads_no_answers_do_not_pile_up(reads_at_last, monkeypatch):
     """CB-6, CB-10: while the server does not read, no more PINGs are read from it; closing is not delayed."""
     reads = asyncio.Event()
 
@@ -481,18 +490,22 @@ async def test_pings_of_a_server_that_reads_no_answers_do_not_pile_up(reads_at_l
 
     async with nothing_left(), asyncio.timeout(60), peer(behave) as target:
         connector, connection = await connected(target)
-        transport = connection._transport
-        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-        while connection._writable:
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(0.1)
-        assert not transport.is_reading()
-        assert transport.get_write_buffer_size() <= 256 * 1024
-        if reads_at_last:
-            reads.set()
-            while not transport.is_reading():
-                await asyncio.sleep(0.01)
-            assert connection.alive()
+        stream, fed = connection._stream, []
+        stream._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        monkeypatch.setattr(
+            connection._wire, "feed", lambda data: (fed.append(data), Wire.feed(connection._wire, data))
+        )
+        async with used(connection):
+            before = None
+            while before != len(fed) or not fed:
+                before = len(fed)
+                await asyncio.sleep(0.2)
+            assert sum(map(len, fed)) <= 16 * 1024 * 1024
+            if reads_at_last:
+                reads.set()
+                while before == len(fed):
+                    await asyncio.sleep(0.01)
+                assert connection.alive()
         began = time.monotonic()
         await connector.close(None)
         assert time.monotonic() - began <= CLOSED_WITHIN
@@ -515,11 +528,12 @@ async def test_a_flood_of_pings_leaves_the_loop_free(tls, monkeypatch):
     dial, serve = tls
     async with peer(behave, **serve) as target:
         connector, connection = await connected(target, **dial)
-        while sum(understood) < 64 * 1024:
-            before = sum(understood)
-            await asyncio.sleep(0)
-            assert sum(understood) - before <= 16 * 1024
-        assert connection.alive()
+        async with used(connection):
+            while sum(understood) < 64 * 1024:
+                before = sum(understood)
+                await asyncio.sleep(0)
+                assert sum(understood) - before <= 16 * 1024
+            assert connection.alive()
         await connector.close(None)
 
 
