@@ -7,6 +7,7 @@ server distinguish them (`looks.py`).
 from __future__ import annotations
 
 import errno
+import os
 import socket
 import ssl
 from collections.abc import Mapping
@@ -218,8 +219,12 @@ def _tcp(cause: BaseException | None, *, unix: bool) -> Diagnosis:
             "Check the address, and the firewalls and security groups in between.",
         )
     number = cause.errno if isinstance(cause, OSError) else None
-    known = _TCP | _UNIX if unix else _TCP
-    return known.get(number or 0) or Diagnosis("No socket connection could be made.", "See the system's message above.")
+    other = Diagnosis("No socket connection could be made.", "See the system's message above.")
+    return _tcp_diagnoses(unix=unix).get(number or 0, other)
+
+
+def _tcp_diagnoses(*, unix: bool) -> Mapping[int, Diagnosis]:
+    return _TCP | _UNIX if unix else _TCP
 
 
 # TLS.
@@ -329,13 +334,13 @@ def _on(moment: datetime | None) -> str:
 
 async def _no_tls(cause: BaseException | None, tried: Circumstances) -> Diagnosis:
     """Explain a server that does not complete a TLS handshake."""
-    seen = await look_in_plaintext(tried.address)
-    if seen.settings:
+    head = await look_in_plaintext(tried.address)
+    if head is None:
         return Diagnosis("This is a plaintext port: it speaks HTTP/2 without TLS.", _IN_PLAINTEXT)
-    if seen.head.startswith(b"HTTP/"):
+    if head.startswith(b"HTTP/"):
         return Diagnosis("This is a plaintext port of an HTTP/1 server.", _ANOTHER_PORT)
-    if seen.head and not seen.head.startswith(TLS_ALERT):
-        return Diagnosis(f"This is not a TLS port: in plaintext, {describe(seen.head)}.", _ANOTHER_PORT)
+    if head and not head.startswith(TLS_ALERT):
+        return Diagnosis(f"This is not a TLS port: in plaintext, {describe(head)}.", _ANOTHER_PORT)
     if isinstance(cause, TimeoutError):
         return Diagnosis(
             "The server accepts the connection but does not answer: it hangs, or is not a TLS server.", _SILENT
@@ -398,12 +403,6 @@ _HANGS_UP_ON_TLS = Diagnosis(
     f"Check whether the port speaks TLS, and whether it requires a certificate (--cert and --key). {_PROXY}",
 )
 _WORDS: tuple[tuple[str, Diagnosis], ...] = (
-    ("Connection refused", _TCP[errno.ECONNREFUSED]),
-    ("No such file or directory", _TCP[errno.ENOENT]),
-    ("Permission denied", _TCP[errno.EACCES]),
-    ("Network is unreachable", _NO_WAY),
-    ("No route to host", _NO_WAY),
-    ("Cannot assign requested address", _NO_WAY),
     ("WRONG_VERSION_NUMBER", Diagnosis("This is not a TLS port, but it may be a plaintext port.", _IN_PLAINTEXT)),
     (
         "certificate has expired",
@@ -423,15 +422,12 @@ _WORDS: tuple[tuple[str, Diagnosis], ...] = (
     ),
 )
 _HANGING_UP = ("Socket closed", "Connection reset", "Delayed close", "Handshake read failed", "hung up")
-_UNIX_WORDS = (
-    ("Connection refused", _UNIX[errno.ECONNREFUSED]),
-    ("Protocol wrong type for socket", _UNIX[errno.EPROTOTYPE]),
-)
 
 
 def read_reason(failure: Failure, *, tls: bool, unix: bool) -> Diagnosis | None:
     """Explain a channel's failure from its text alone; None if the text is not enough."""
-    known = (*(_UNIX_WORDS if unix else ()), *_WORDS, *_ALERTS)
+    of_sockets = ((os.strerror(number), diagnosis) for number, diagnosis in _tcp_diagnoses(unix=unix).items())
+    known = (*of_sockets, *_WORDS, *_ALERTS)
     found = next((diagnosis for words, diagnosis in known if words in failure.reason), None)
     if found is None and any(words in failure.reason for words in _HANGING_UP):
         found = _HANGS_UP_ON_TLS if tls else _HANGS_UP

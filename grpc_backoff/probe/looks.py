@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from dataclasses import dataclass
 
 from grpc_backoff.config.target import DEFAULT_PORT, Address, Target
 from grpc_backoff.connection.connector import ConnectError
@@ -23,27 +22,19 @@ _NO_CHECK_TIME = 0x200000
 """OpenSSL's X509_V_FLAG_NO_CHECK_TIME, for which the module ssl has no name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plaintext:
-    """A server's response to HTTP/2 in plaintext: SETTINGS, or else the first bytes that it sends."""
-
-    settings: bool
-    head: bytes = b""
-
-
-async def look_in_plaintext(address: Address | None) -> Plaintext:
-    """Start HTTP/2 without TLS and return the server's response."""
+async def look_in_plaintext(address: Address | None) -> bytes | None:
+    """Start HTTP/2 without TLS; return the first bytes of the server, or None if SETTINGS arrive."""
     if address is None:
-        return Plaintext(settings=False)
+        return b""
     connector = Http2Connector(Target(str(address), str(address), DEFAULT_PORT, (address,)))
     try:
         await connector.connect(_LIMIT)
     except ConnectError as error:
         cause = error.__cause__
-        return Plaintext(settings=False, head=cause.head if isinstance(cause, NoSettings) else b"")
+        return cause.head if isinstance(cause, NoSettings) else b""
     finally:
         await connector.close(None)
-    return Plaintext(settings=True)
+    return None
 
 
 async def look_for_tls(
