@@ -17,7 +17,19 @@ Pairs = tuple[tuple[str | bytes, object], ...]
 _MAX_INT32 = 2**31 - 1
 _KEEPALIVE_TIME = "grpc.keepalive_time_ms"
 _XDS = ("xds:", "google-c2p:")
-_SPREADING = {"round_robin", "weighted_round_robin", "ring_hash_experimental", "weighted_target_experimental"}
+_PICK_FIRST = "pick_first"
+_KNOWN = {
+    "grpclb",
+    "outlier_detection_experimental",
+    _PICK_FIRST,
+    "priority_experimental",
+    "ring_hash_experimental",
+    "rls_experimental",
+    "round_robin",
+    "weighted_round_robin",
+    "weighted_target_experimental",
+}
+"""The policies that grpcio's core may know. It takes the first one that it knows."""
 
 
 def first_values(options: Iterable[tuple[str | bytes, object]]) -> dict[str, object]:
@@ -75,23 +87,27 @@ def resolver_configures(target: str, options: Mapping[str, object]) -> bool:
 
 def spreads_calls(target: str, options: Mapping[str, object]) -> bool:
     """Return whether the core uses several connections at once with these options, as all but pick_first do."""
-    return (
-        target.startswith(_XDS)
-        or options.get("grpc.lb_policy_name", "pick_first") != "pick_first"
-        or _service_config_spreads(options.get("grpc.service_config"))
-    )
+    if target.startswith(_XDS):
+        return True
+    config = None
+    if "grpc.service_config" in options:
+        from grpc_backoff.config.service_config import read_json  # noqa: PLC0415 - most channels have none
+
+        config = read_json(options["grpc.service_config"])
+    return balancing_policy(config, options) not in (None, _PICK_FIRST)
 
 
-def _service_config_spreads(text: object) -> bool:
-    if not isinstance(text, str | bytes):
-        return False
-    import json  # noqa: PLC0415 - most channels have no service config
+def balancing_policy(config: object, options: Mapping[str, object]) -> str | None:
+    """Return the name of the policy with which the core balances calls; None for its default, pick_first.
 
-    try:
-        config = json.loads(text)
-        named = [name for entry in config.get("loadBalancingConfig", ()) for name in entry]
-        known = [name for name in named if name in _SPREADING or name == "pick_first"]
-        first = known[0] if known else config.get("loadBalancingPolicy", "").lower()
-    except (ValueError, AttributeError, TypeError):
-        return False  # the core reports the error
-    return first in _SPREADING
+    `config` is the parsed service config, which has precedence over the option `grpc.lb_policy_name`.
+    """
+    config = config if isinstance(config, dict) else {}
+    listed, deprecated = config.get("loadBalancingConfig"), config.get("loadBalancingPolicy")
+    if isinstance(listed, list):
+        named = (name for entry in listed if isinstance(entry, dict) for name in entry)
+        return next((name for name in named if name in _KNOWN), None)
+    if isinstance(deprecated, str) and deprecated:
+        return deprecated.lower()
+    name = options.get("grpc.lb_policy_name")
+    return key_text(name) if isinstance(name, str | bytes) else None
