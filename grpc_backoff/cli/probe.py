@@ -113,15 +113,10 @@ async def probe(request: ProbeRequest, report: StageReport) -> bool:
         Refusal: the target is not valid.
     """
     records: list[StageRecord] = []
-    errors: list[Exception] = []
 
     def passed(record: StageRecord) -> None:
         records.append(record)
-        if not errors:
-            try:
-                report.passed(record)
-            except Exception as error:  # noqa: BLE001 - mostly a closed pipe; a connector would only log it
-                errors.append(error)
+        report.passed(record)
 
     began = time.perf_counter()
     unix = request.target.startswith("unix")
@@ -146,8 +141,6 @@ async def probe(request: ProbeRequest, report: StageReport) -> bool:
         except ConnectError as error:
             failed = error
         took, seconds = connector.lap(), time.perf_counter() - began
-        if errors:
-            raise errors[0]
         if failed is None:
             await _look(connection, report, _authority(request, connector), min(request.limit, _ANSWER))
         else:
@@ -181,7 +174,7 @@ def _authority(request: ProbeRequest, connector: Http2Connector) -> str:
     target = connector.target
     if request.target.startswith("unix"):
         return "localhost"
-    return request.server_name or (f"[{target.host}]" if ":" in target.host else target.host) + f":{target.port}"
+    return request.server_name or target.place
 
 
 async def _look(connection: Http2Connection, report: StageReport, authority: str, patience: float) -> None:
@@ -190,19 +183,20 @@ async def _look(connection: Http2Connection, report: StageReport, authority: str
     `patience` is how long to wait for the answer, in seconds.
     """
     since = time.perf_counter()
-    found = diagnose_settings(connection.settings)
+    wire = connection.wire
+    found = diagnose_settings(wire.settings or {})
     if found is None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(patience):
                 await connection.call(LIVENESS_METHOD, authority)
-        if connection.reply is not None or connection.loss is None:
-            report.answered(connection.reply, time.perf_counter() - since)
-            found = diagnose_reply(connection.reply)
+        if wire.reply is not None or wire.loss is None:
+            report.answered(wire.reply, time.perf_counter() - since)
+            found = diagnose_reply(wire.reply)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(max(0.0, _LOOK - (time.perf_counter() - since))):
             await connection.lost()
-    if connection.loss is not None:
-        report.lost(connection.loss, time.perf_counter() - since)
-        report.explain(*diagnose_loss(connection.loss))
+    if wire.loss is not None:
+        report.lost(wire.loss, time.perf_counter() - since)
+        report.explain(*diagnose_loss(wire.loss))
     if found is not None:
         report.explain(*found)

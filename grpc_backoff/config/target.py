@@ -74,6 +74,11 @@ class Target(NamedTuple):
     port: int
     addresses: tuple[Address, ...] = ()
 
+    @property
+    def place(self) -> str:
+        """The host and the port, with an IPv6 address in brackets."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
 
 def parse_target(text: str) -> Target:
     """Parse a target string.

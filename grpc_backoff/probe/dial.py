@@ -174,8 +174,7 @@ async def tunnel(sock: socket.socket, target: Target, credentials: str) -> str:
         ConnectError: the proxy does not make the tunnel.
     """
     loop, head = asyncio.get_running_loop(), b""
-    host = f"[{target.host}]" if ":" in target.host else target.host
-    lines = [f"CONNECT {host}:{target.port} HTTP/1.1", f"Host: {host}:{target.port}"]
+    lines = [f"CONNECT {target.place} HTTP/1.1", f"Host: {target.place}"]
     if credentials:
         lines.append(f"Proxy-Authorization: Basic {b64encode(credentials.encode()).decode()}")
     try:

@@ -8,7 +8,6 @@ established. `dial.py` implements the stages below HTTP/2, and `wire.py` interpr
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import ssl
 import time
@@ -18,7 +17,6 @@ from grpc_backoff.config.target import Address, Target, parse_target
 from grpc_backoff.connection.connector import ConnectError, Loss
 from grpc_backoff.decide.connections.events import Failure, Stage
 from grpc_backoff.probe.dial import ALPN, Dialled, HttpProxy, Stream, in_words, reach, resolve, security_of, tunnel
-from grpc_backoff.probe.reply import Reply
 from grpc_backoff.probe.stages import (
     NoSettings,
     PassedOver,
@@ -31,8 +29,6 @@ from grpc_backoff.probe.stages import (
     WrongAlpn,
 )
 from grpc_backoff.probe.wire import Wire, describe
-
-_LOG = logging.getLogger(__name__)
 
 _CLOSED = "the server closed the connection"
 _MISSING = {
@@ -52,34 +48,15 @@ class Http2Connection:
 
     Attributes:
         address: the server's address.
+        wire: what has arrived: the server's SETTINGS, the answer to the call, and how the connection ended.
     """
 
     def __init__(self, address: Address, stream: Stream) -> None:
         """Begin on a stream, which belongs to the connection from now on."""
         self.address = address
         self._stream = stream
-        self._wire = Wire()
+        self.wire = Wire()
         self._error: Exception | None = None
-
-    @property
-    def settings(self) -> Mapping[str, int]:
-        """The server's SETTINGS so far, by their names in RFC 9113."""
-        return self._wire.settings or {}
-
-    @property
-    def head(self) -> bytes:
-        """The first bytes received."""
-        return self._wire.head
-
-    @property
-    def reply(self) -> Reply | None:
-        """How the call was answered; None if it was not."""
-        return self._wire.reply
-
-    @property
-    def loss(self) -> Loss | None:
-        """How the connection ended, as far as is known; None while it is up."""
-        return self._wire.loss
 
     async def settled(self) -> Mapping[str, int]:
         """Send the client's preface, wait for the server's SETTINGS frame and return its content.
@@ -87,66 +64,66 @@ class Http2Connection:
         Raises:
             ConnectError: the connection ended before the frame arrived.
         """
-        await self._until(lambda: self._wire.settings is not None)
-        if self._wire.settings is not None:
-            return self._wire.settings
-        assert self.loss is not None, "nothing else ends the wait"
+        await self._until(lambda: self.wire.settings is not None)
+        if self.wire.settings is not None:
+            return self.wire.settings
+        assert self.wire.loss is not None, "nothing else ends the wait"
         if isinstance(self._error, ssl.SSLError):
             # In TLS 1.3, the handshake completes on this side before the server has checked our certificate.
             words = f"the server closed the connection after the handshake: {in_words(self._error)}"
             raise ConnectError(Failure(Stage.TLS, words)) from self._error
-        reason = self.loss.reason
-        what = describe(self.head) if self.head else "it had sent nothing"
+        reason = self.wire.loss.reason
+        what = describe(self.wire.head) if self.wire.head else "it had sent nothing"
         failure = Failure(Stage.SETTINGS, reason if what in reason else f"{reason}; {what}")
-        raise ConnectError(failure) from NoSettings(self.head, self._error)
+        raise ConnectError(failure) from NoSettings(self.wire.head, self._error)
 
     def alive(self) -> bool:
         """Return whether the connection is up, as far as is known."""
-        return self.loss is None
+        return self.wire.loss is None
 
     async def call(self, method: str, authority: str) -> None:
         """Make a unary call with an empty message, once, and wait for its end or that of the connection."""
-        if self.loss is None:
-            self._wire.call(method, authority, "http" if self._stream.tls is None else "https")
-        await self._until(lambda: self.reply is not None)
+        if self.wire.loss is None:
+            self.wire.call(method, authority, "http" if self._stream.tls is None else "https")
+        await self._until(lambda: self.wire.reply is not None)
 
     async def lost(self) -> Loss:
         """Wait until the connection has ended and its socket is closed; return how it ended."""
         await self._until(lambda: False)
-        assert self.loss is not None, "nothing else ends the wait"
-        return self.loss
+        assert self.wire.loss is not None, "nothing else ends the wait"
+        return self.wire.loss
 
     def retire(self) -> None:
         """Use the connection no more; `close`, or a wait for its end, sends GOAWAY and closes it."""
-        self._wire.say_goodbye()
+        self.wire.say_goodbye()
 
     async def close(self) -> None:
         """Send GOAWAY and close the connection."""
         self.retire()
-        await self._stream.close(self._wire.to_send())
+        await self._stream.close(self.wire.to_send())
 
     async def _until(self, done: Callable[[], bool]) -> None:
         """Send what the wire has to send, and let it read what arrives, until there is no need to, or the end."""
-        while self._wire.loss is None and not done():
+        while self.wire.loss is None and not done():
             try:
                 await self._send()
                 data = await self._stream.receive()
             except OSError as error:
                 self._error, data = error, b""
             if data:
-                self._wire.feed(data)
+                self.wire.feed(data)
             elif self._error is None:
-                self._wire.loss = Loss(_CLOSED)
+                self.wire.loss = Loss(_CLOSED)
             elif isinstance(self._error, ConnectionResetError | BrokenPipeError):
-                self._wire.loss = Loss("the server reset the connection")
+                self.wire.loss = Loss("the server reset the connection")
             else:
-                self._wire.loss = Loss(f"the connection broke: {in_words(self._error)}")
-        if self._wire.loss is not None:
+                self.wire.loss = Loss(f"the connection broke: {in_words(self._error)}")
+        if self.wire.loss is not None:
             await self.close()
 
     async def _send(self) -> None:
         try:
-            await self._stream.send(self._wire.to_send())
+            await self._stream.send(self.wire.to_send())
         except ConnectionError as error:
             self._error = error  # go on, because what the server said before it hung up can still be read
 
@@ -170,8 +147,8 @@ class Http2Connector:
             tls: the TLS context; None for plaintext. Its ALPN protocols are set to `h2` only.
             server_name: the name to check the server's certificate against, if not the target's host.
             proxy: the HTTP proxy through which the target is dialled; None to dial it directly.
-            on_stage: called on the event loop with the result of each stage; its return value is ignored and its
-                exceptions are logged.
+            on_stage: called on the event loop with the result of each stage; its return value is ignored, and an
+                exception ends the attempt.
 
         Raises:
             OptionError: the target is not valid, or cannot be dialled directly.
@@ -196,7 +173,7 @@ class Http2Connector:
             async with asyncio.timeout(limit if math.isfinite(limit) else None):
                 return await self._dial()
         except TimeoutError as error:
-            head = b"" if self._connection is None else self._connection.head
+            head = b"" if self._connection is None else self._connection.wire.head
             progress = f"; {describe(head)}" if head else ""
             words = f"{self._where}: {_MISSING[self._stage]} within {limit:.3g} s of the attempt's start{progress}"
             cause = NoSettings(head, error) if self._stage is Stage.SETTINGS else error
@@ -209,7 +186,7 @@ class Http2Connector:
     async def _dial(self) -> Http2Connection:
         """Go through the stages with one address after another, until one succeeds or none is left."""
         addresses = await resolve(self.target if self.proxy is None else self.proxy.target)
-        self._tell(Resolved(took=self.lap(), addresses=addresses))
+        self.on_stage(Resolved(took=self.lap(), addresses=addresses))
         errors = []
         while addresses:
             self._stage, self._where = Stage.TCP, ", ".join(map(str, addresses))
@@ -226,7 +203,7 @@ class Http2Connector:
             except ConnectError as error:
                 errors.append(error)
                 if addresses:
-                    self._tell(PassedOver(took=self.lap(), address=dialled.address, failure=error.failure))
+                    self.on_stage(PassedOver(took=self.lap(), address=dialled.address, failure=error.failure))
         # The failures of several addresses are combined: the stage of the one that got furthest, and all reasons.
         furthest = max(errors, key=lambda error: _ORDER.index(error.failure.stage))
         reasons = "; ".join(error.failure.reason for error in errors)
@@ -236,17 +213,17 @@ class Http2Connector:
         """Go through the stages after TCP."""
         self._where, self._connection = str(dialled.address), None
         failed = {address: in_words(error) for address, error in dialled.failed.items()}
-        self._tell(Reached(took=self.lap(), address=dialled.address, failed=failed))
         stream = Stream(dialled.sock)
         try:
+            self.on_stage(Reached(took=self.lap(), address=dialled.address, failed=failed))
             if self.proxy is not None:
                 answer = await tunnel(dialled.sock, self.target, self.proxy.credentials)
-                self._tell(Tunnelled(took=self.lap(), answer=answer))
+                self.on_stage(Tunnelled(took=self.lap(), answer=answer))
             if self.tls is not None:
                 self._stage = Stage.TLS
                 security = security_of(await stream.secure(self.tls, self.server_name))
                 _check_alpn(security.alpn)
-                self._tell(Secured(took=self.lap(), security=security))
+                self.on_stage(Secured(took=self.lap(), security=security))
             self._stage = Stage.SETTINGS
             connection = self._connection = Http2Connection(dialled.address, stream)
             settings = await connection.settled()
@@ -257,7 +234,7 @@ class Http2Connector:
             failure = Failure(error.failure.stage, f"{self._where}: {error.failure.reason}")
             raise ConnectError(failure) from error.__cause__
         self._made.append(connection)
-        self._tell(Settled(took=self.lap(), settings=settings))
+        self.on_stage(Settled(took=self.lap(), settings=settings))
         return connection
 
     def lap(self) -> float:
@@ -265,12 +242,6 @@ class Http2Connector:
         now = time.perf_counter()  # finer than the loop's clock, which uvloop rounds to milliseconds
         took, self._since = now - self._since, now
         return took
-
-    def _tell(self, record: StageRecord) -> None:
-        try:
-            self.on_stage(record)
-        except Exception:  # noqa: BLE001 - CH-11: a listener may raise anything
-            _LOG.exception("a listener for the stages of connecting to %s raised", self.target.text)
 
 
 def _check_alpn(alpn: str | None) -> None:
