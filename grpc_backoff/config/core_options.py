@@ -57,15 +57,15 @@ def attempt_options(policy: ConnectPolicy, limit: float, *, spreads: bool) -> Op
     if spreads:
         initial = min(policy.initial_backoff, limit / 1.25)
     return (
-        ("grpc.initial_reconnect_backoff_ms", _milliseconds(initial)),
-        ("grpc.max_reconnect_backoff_ms", _milliseconds(longest if spreads else max(initial, longest))),
-        ("grpc.min_reconnect_backoff_ms", _milliseconds(limit + CORE_LIMIT_SLACK)),
+        ("grpc.initial_reconnect_backoff_ms", milliseconds(initial)),
+        ("grpc.max_reconnect_backoff_ms", milliseconds(longest if spreads else max(initial, longest))),
+        ("grpc.min_reconnect_backoff_ms", milliseconds(limit + CORE_LIMIT_SLACK)),
     )
 
 
 def idle_options(policy: ConnectPolicy) -> Pairs:
     """Return the option for the idle timeout, because the core itself closes unused connections (CB-14)."""
-    return (("grpc.client_idle_timeout_ms", _milliseconds(policy.idle_timeout)),)
+    return (("grpc.client_idle_timeout_ms", milliseconds(policy.idle_timeout)),)
 
 
 def keepalive_options(options: Options, slower: int) -> Options:
@@ -76,8 +76,9 @@ def keepalive_options(options: Options, slower: int) -> Options:
     return ((_KEEPALIVE_TIME, min(keepalive_time * slower, _MAX_INT32)),)
 
 
-def _milliseconds(seconds: float) -> int:
-    return max(1, min(round(seconds * 1000), _MAX_INT32)) if math.isfinite(seconds) else _MAX_INT32
+def milliseconds(seconds: float, least: int = 1) -> int:
+    """Return a time as an option of grpc's, in milliseconds: a number that fits in 32 bits."""
+    return max(least, min(round(seconds * 1000), _MAX_INT32)) if math.isfinite(seconds) else _MAX_INT32
 
 
 def resolver_configures(target: str, options: Mapping[str, object]) -> bool:

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from grpc_backoff.config import core_options as options
 from grpc_backoff.config.core_options import (
     CORE_LIMIT_SLACK,
     attempt_options,
     first_values,
     keepalive_options,
+    milliseconds,
     resolver_configures,
     spreads_calls,
 )
@@ -103,4 +103,4 @@ def test_whether_the_resolver_sends_a_service_config(target, options, configures
 )
 def test_milliseconds(seconds, expected):
     """CH-9: a duration in milliseconds never exceeds the range of the core's integers."""
-    assert options._milliseconds(seconds) == expected
+    assert milliseconds(seconds) == expected
