@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from grpc_backoff.base.base_errors import OptionError, near_miss, unknown
+from grpc_backoff.base.base_errors import ConfigError, OptionError, near_miss, unknown
 from grpc_backoff.config.call_policies import REPLAY_LIMIT, CallPolicies
 from grpc_backoff.config.channel_settings import ChannelSetup
 from grpc_backoff.config.core_options import Pairs, first_values, idle_options, key_text, milliseconds
@@ -94,11 +94,24 @@ def read_options(
 
 
 def _file(config: object, options: dict[str, object]) -> Config | None:
-    if config is None and CONFIG not in options and not os.environ.get(ENVIRONMENT_VARIABLE):
+    """Return the file that the argument names, or else the option, or else the environment; None if none does."""
+    named, path = ("config", config) if config is not None else (CONFIG, options.get(CONFIG))
+    by_environment = path is None and CONFIG not in options
+    if by_environment and not (path := os.environ.get(ENVIRONMENT_VARIABLE)):
         return None
-    from grpc_backoff.config.file import find_config  # noqa: PLC0415 - most channels have no file
+    from grpc_backoff.config.file import Config, read_config  # noqa: PLC0415 - most channels have no file
 
-    return find_config(config, CONFIG, options)
+    if isinstance(config, Config):
+        return config
+    if not path or not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
+        raise OptionError(named, path, "the path of a file")
+    try:
+        return read_config(path)
+    except ConfigError as error:
+        if not by_environment:
+            raise
+        problem = f"{error.problem} (the environment variable {ENVIRONMENT_VARIABLE} names this file)"
+        raise ConfigError(error.path, problem, error.key) from error.__cause__
 
 
 def _sort(options: Iterable[tuple[str | bytes, object]]) -> tuple[dict[str, object], Pairs, tuple[str, ...]]:
