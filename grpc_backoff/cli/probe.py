@@ -15,15 +15,13 @@ from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.cli.refusal import Refusal
 from grpc_backoff.cli.stages import StageReport
 from grpc_backoff.config.proxies import proxy_of
-from grpc_backoff.config.target import DEFAULT_PORT, Address, names_no_port, parse_target
+from grpc_backoff.config.target import DEFAULT_PORT, names_no_port, parse_target
 from grpc_backoff.connection.connector import ConnectError
 from grpc_backoff.decide.connections.core_texts import LIVENESS_METHOD
-from grpc_backoff.decide.connections.events import Stage
 from grpc_backoff.policy.presets import CONNECT
 from grpc_backoff.probe.diagnosis import Circumstances, diagnose, diagnose_loss, diagnose_reply, diagnose_settings
 from grpc_backoff.probe.dial import read_proxy
 from grpc_backoff.probe.http2 import Http2Connection, Http2Connector
-from grpc_backoff.probe.stages import PassedOver, Reached, StageRecord
 
 _NAME_OVERRIDE = "grpc.ssl_target_name_override"
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
@@ -112,12 +110,6 @@ async def probe(request: ProbeRequest, report: StageReport) -> bool:
     Raises:
         Refusal: the target is not valid.
     """
-    records: list[StageRecord] = []
-
-    def passed(record: StageRecord) -> None:
-        records.append(record)
-        report.passed(record)
-
     began = time.perf_counter()
     unix = request.target.startswith("unix")
     try:
@@ -125,7 +117,7 @@ async def probe(request: ProbeRequest, report: StageReport) -> bool:
         url = "" if unix else proxy_of(target.host, {}, os.environ)
         proxy = read_proxy(url) if url else None
         connector = Http2Connector(
-            target, tls=request.tls, server_name=request.server_name, proxy=proxy, on_stage=passed
+            target, tls=request.tls, server_name=request.server_name, proxy=proxy, listener=report
         )
     except OptionError as error:
         raise Refusal(str(error).replace("passed to secure_channel for TLS", "and --tls")) from error
@@ -146,7 +138,7 @@ async def probe(request: ProbeRequest, report: StageReport) -> bool:
         else:
             report.failed(failed.failure, took)
             tried = Circumstances(
-                address=failed_at(failed.failure.stage, records) if proxy is None else None,
+                address=connector.address if proxy is None else None,
                 server_name=connector.server_name,
                 tls=request.tls is not None,
                 shows_certificate=request.shows_certificate,
@@ -158,15 +150,6 @@ async def probe(request: ProbeRequest, report: StageReport) -> bool:
     finally:
         await connector.close(None)
     return failed is None
-
-
-def failed_at(stage: Stage, records: Sequence[StageRecord]) -> Address | None:
-    """Return the address that reached this stage and failed there; None if there is none."""
-    reached = [record.address for record in records if isinstance(record, Reached)]
-    passed_over = [record for record in records if isinstance(record, PassedOver)]
-    return next(
-        (record.address for record in passed_over if record.failure.stage is stage), reached[-1] if reached else None
-    )
 
 
 def _authority(request: ProbeRequest, connector: Http2Connector) -> str:

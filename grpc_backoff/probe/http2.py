@@ -17,17 +17,7 @@ from grpc_backoff.config.target import Address, Target, parse_target
 from grpc_backoff.connection.connector import ConnectError, Loss
 from grpc_backoff.decide.connections.events import Failure, Stage
 from grpc_backoff.probe.dial import ALPN, Dialled, HttpProxy, Stream, in_words, reach, resolve, security_of, tunnel
-from grpc_backoff.probe.stages import (
-    NoSettings,
-    PassedOver,
-    Reached,
-    Resolved,
-    Secured,
-    Settled,
-    StageRecord,
-    Tunnelled,
-    WrongAlpn,
-)
+from grpc_backoff.probe.stages import NoSettings, StageListener, WrongAlpn
 from grpc_backoff.probe.wire import Wire, describe
 
 _CLOSED = "the server closed the connection"
@@ -129,7 +119,11 @@ class Http2Connection:
 
 
 class Http2Connector:
-    """Makes connections to one target, one attempt at a time, and reports each stage as it completes."""
+    """Makes connections to one target, one attempt at a time, and reports each stage as it completes.
+
+    Attributes:
+        address: the address at which the attempt is or failed, a proxy's if there is one; None if none was reached.
+    """
 
     def __init__(
         self,
@@ -138,7 +132,7 @@ class Http2Connector:
         tls: ssl.SSLContext | None = None,
         server_name: str | None = None,
         proxy: HttpProxy | None = None,
-        on_stage: Callable[[StageRecord], object] = lambda _: None,
+        listener: StageListener | None = None,
     ) -> None:
         """Parse the target and prepare the TLS context.
 
@@ -147,8 +141,7 @@ class Http2Connector:
             tls: the TLS context; None for plaintext. Its ALPN protocols are set to `h2` only.
             server_name: the name to check the server's certificate against, if not the target's host.
             proxy: the HTTP proxy through which the target is dialled; None to dial it directly.
-            on_stage: called on the event loop with the result of each stage; its return value is ignored, and an
-                exception ends the attempt.
+            listener: hears of the stages, on the event loop.
 
         Raises:
             OptionError: the target is not valid, or cannot be dialled directly.
@@ -159,7 +152,8 @@ class Http2Connector:
         self.tls = tls
         self.server_name = server_name or self.target.host
         self.proxy = proxy
-        self.on_stage = on_stage
+        self.address: Address | None = None
+        self._listener = listener or StageListener()
         self._made: list[Http2Connection] = []
         # The stage that the attempt has reached, where, since when, and its connection.
         self._stage, self._where, self._since = Stage.RESOLVE, "", 0.0
@@ -167,7 +161,7 @@ class Http2Connector:
 
     async def connect(self, limit: float) -> Http2Connection:
         """Make one attempt; see `Connector.connect`. If the limit expires, the error names the stage reached."""
-        self._stage, self._where, self._connection = Stage.RESOLVE, self.target.host, None
+        self._stage, self._where, self._connection, self.address = Stage.RESOLVE, self.target.host, None, None
         self.lap()
         try:
             async with asyncio.timeout(limit if math.isfinite(limit) else None):
@@ -186,14 +180,14 @@ class Http2Connector:
     async def _dial(self) -> Http2Connection:
         """Go through the stages with one address after another, until one succeeds or none is left."""
         addresses = await resolve(self.target if self.proxy is None else self.proxy.target)
-        self.on_stage(Resolved(took=self.lap(), addresses=addresses))
-        errors = []
+        self._listener.resolved(self.lap(), addresses)
+        errors: list[tuple[ConnectError, Address | None]] = []
         while addresses:
             self._stage, self._where = Stage.TCP, ", ".join(map(str, addresses))
             try:
                 dialled = await reach(addresses)
             except ConnectError as error:
-                errors.append(error)
+                errors.append((error, self.address))
                 break
             addresses = [
                 address for address in addresses if address != dialled.address and address not in dialled.failed
@@ -201,29 +195,29 @@ class Http2Connector:
             try:
                 return await self._talk(dialled)
             except ConnectError as error:
-                errors.append(error)
+                errors.append((error, dialled.address))
                 if addresses:
-                    self.on_stage(PassedOver(took=self.lap(), address=dialled.address, failure=error.failure))
+                    self._listener.passed_over(self.lap(), dialled.address, error.failure)
         # The failures of several addresses are combined: the stage of the one that got furthest, and all reasons.
-        furthest = max(errors, key=lambda error: _ORDER.index(error.failure.stage))
-        reasons = "; ".join(error.failure.reason for error in errors)
+        furthest, self.address = max(errors, key=lambda failed: _ORDER.index(failed[0].failure.stage))
+        reasons = "; ".join(error.failure.reason for error, _ in errors)
         raise ConnectError(Failure(furthest.failure.stage, reasons)) from furthest.__cause__
 
     async def _talk(self, dialled: Dialled) -> Http2Connection:
         """Go through the stages after TCP."""
-        self._where, self._connection = str(dialled.address), None
+        self._where, self._connection, self.address = str(dialled.address), None, dialled.address
         failed = {address: in_words(error) for address, error in dialled.failed.items()}
         stream = Stream(dialled.sock)
         try:
-            self.on_stage(Reached(took=self.lap(), address=dialled.address, failed=failed))
+            self._listener.reached(self.lap(), dialled.address, failed)
             if self.proxy is not None:
                 answer = await tunnel(dialled.sock, self.target, self.proxy.credentials)
-                self.on_stage(Tunnelled(took=self.lap(), answer=answer))
+                self._listener.tunnelled(self.lap(), answer)
             if self.tls is not None:
                 self._stage = Stage.TLS
                 security = security_of(await stream.secure(self.tls, self.server_name))
                 _check_alpn(security.alpn)
-                self.on_stage(Secured(took=self.lap(), security=security))
+                self._listener.secured(self.lap(), security)
             self._stage = Stage.SETTINGS
             connection = self._connection = Http2Connection(dialled.address, stream)
             settings = await connection.settled()
@@ -234,7 +228,7 @@ class Http2Connector:
             failure = Failure(error.failure.stage, f"{self._where}: {error.failure.reason}")
             raise ConnectError(failure) from error.__cause__
         self._made.append(connection)
-        self.on_stage(Settled(took=self.lap(), settings=settings))
+        self._listener.settled(self.lap(), settings)
         return connection
 
     def lap(self) -> float:

@@ -26,7 +26,7 @@ from grpc_backoff.probe.diagnosis import (
     read_reason,
 )
 from grpc_backoff.probe.http2 import Http2Connector
-from grpc_backoff.probe.stages import NoSettings, Reached
+from grpc_backoff.probe.stages import NoSettings
 from grpc_backoff.testing.front import FlakyFront, accept_close, accept_reset, http1_answer, settings_only, silent
 from tests.echo import serving
 from tests.peers import SETTINGS, client_tls, deaf_port, goaway, nothing_left, openssl_peer, peer, says, server_tls
@@ -48,20 +48,14 @@ async def diagnosis(target, stage, *words, tls=None, limit=5.0, shows_certificat
 
     The words must be in the failure's reason, in the diagnosis's meaning or in its advice.
     """
-    reached = []
-
-    def seen(record):
-        if isinstance(record, Reached):
-            reached.append(record.address)
-
     async with nothing_left():
-        connector = Http2Connector(target, tls=tls, on_stage=seen)
+        connector = Http2Connector(target, tls=tls)
         with pytest.raises(ConnectError) as caught:
             await asyncio.wait_for(connector.connect(limit), SLOW)
         assert caught.value.failure.stage is stage
         assert stage is not Stage.SETTINGS or isinstance(caught.value.__cause__, NoSettings)
         tried = Circumstances(
-            address=reached[0] if reached else None,
+            address=connector.address,
             server_name=connector.server_name,
             tls=tls is not None,
             shows_certificate=shows_certificate,
