@@ -108,7 +108,7 @@ def _file(config: object, options: dict[str, object]) -> Config | None:
     try:
         return read_config(path)
     except ConfigError as error:
-        if not by_environment:
+        if not by_environment:  # the program itself names the file
             raise
         problem = f"{error.problem} (the environment variable {ENVIRONMENT_VARIABLE} names this file)"
         raise ConfigError(error.path, problem, error.key) from error.__cause__

@@ -74,6 +74,16 @@ def test_what_the_core_cannot_take(limit):
         ("localhost:1", [(b"grpc.service_config", b'{"loadBalancingPolicy": "round_robin"}')], True),
         ("localhost:1", [("grpc.service_config", '{"loadBalancingPolicy": 5}')], False),
         ("localhost:1", [("grpc.service_config", '{"loadBalancingConfig": [{"new": {}}, {"pick_first": {}}]}')], False),
+        (
+            "localhost:1",
+            [("grpc.service_config", '{"loadBalancingConfig": [{"grpclb": {}}, {"pick_first": {}}]}')],
+            True,
+        ),
+        (
+            "localhost:1",
+            [("grpc.lb_policy_name", "round_robin"), ("grpc.service_config", '{"loadBalancingPolicy": "pick_first"}')],
+            False,
+        ),
         ("localhost:1", [("grpc.service_config", "not json")], False),
         ("localhost:1", [("grpc.service_config", '{"loadBalancingConfig": 3}')], False),
     ],
