@@ -19,7 +19,7 @@ from grpc_backoff.config.target import DEFAULT_PORT, names_no_port, parse_target
 from grpc_backoff.connection.connector import ConnectError
 from grpc_backoff.decide.connections.core_texts import LIVENESS_METHOD
 from grpc_backoff.policy.presets import CONNECT
-from grpc_backoff.probe.diagnosis import Circumstances, diagnose, diagnose_loss, diagnose_reply, diagnose_settings
+from grpc_backoff.probe.diagnosis import diagnose, diagnose_loss, diagnose_reply, diagnose_settings
 from grpc_backoff.probe.dial import read_proxy
 from grpc_backoff.probe.http2 import Http2Connection, Http2Connector
 
@@ -111,13 +111,17 @@ async def probe(request: ProbeRequest, report: StageReport) -> bool:
         Refusal: the target is not valid.
     """
     began = time.perf_counter()
-    unix = request.target.startswith("unix")
     try:
         target = parse_target(request.target)
-        url = "" if unix else proxy_of(target.host, {}, os.environ)
+        url = "" if target.unix else proxy_of(target.host, {}, os.environ)
         proxy = read_proxy(url) if url else None
         connector = Http2Connector(
-            target, tls=request.tls, server_name=request.server_name, proxy=proxy, listener=report
+            target,
+            tls=request.tls,
+            shows_certificate=request.shows_certificate,
+            server_name=request.server_name,
+            proxy=proxy,
+            listener=report,
         )
     except OptionError as error:
         raise Refusal(str(error).replace("passed to secure_channel for TLS", "and --tls")) from error
@@ -134,30 +138,17 @@ async def probe(request: ProbeRequest, report: StageReport) -> bool:
             failed = error
         took, seconds = connector.lap(), time.perf_counter() - began
         if failed is None:
-            await _look(connection, report, _authority(request, connector), min(request.limit, _ANSWER))
+            authority = (
+                target.host if target.unix else request.server_name or target.place
+            )  # as a channel would send it
+            await _look(connection, report, authority, min(request.limit, _ANSWER))
         else:
             report.failed(failed.failure, took)
-            tried = Circumstances(
-                address=connector.address if proxy is None else None,
-                server_name=connector.server_name,
-                tls=request.tls is not None,
-                shows_certificate=request.shows_certificate,
-                unix=unix,
-                proxied=proxy is not None,
-            )
-            report.explain(*await diagnose(failed, tried))
+            report.explain(*await diagnose(failed, connector))
         report.ended(ready=failed is None, seconds=seconds)
     finally:
         await connector.close(None)
     return failed is None
-
-
-def _authority(request: ProbeRequest, connector: Http2Connector) -> str:
-    """Return the `:authority` of a call, as a channel would send it."""
-    target = connector.target
-    if request.target.startswith("unix"):
-        return "localhost"
-    return request.server_name or target.place
 
 
 async def _look(connection: Http2Connection, report: StageReport, authority: str, patience: float) -> None:

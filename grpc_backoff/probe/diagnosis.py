@@ -11,14 +11,13 @@ import os
 import socket
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-from grpc_backoff.config.target import Address
 from grpc_backoff.connection.connector import ConnectError, Loss
 from grpc_backoff.decide.connections.events import Failure, Stage
 from grpc_backoff.probe.dial import ALPN
+from grpc_backoff.probe.http2 import Http2Connector
 from grpc_backoff.probe.looks import look_at_certificate, look_for_tls, look_in_plaintext
 from grpc_backoff.probe.reply import Answerer, Reply
 from grpc_backoff.probe.stages import NoSettings, NoTunnel, Security, WrongAlpn
@@ -32,31 +31,10 @@ class Diagnosis(NamedTuple):
     advice: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Circumstances:
-    """The circumstances of a failed attempt.
-
-    Attributes:
-        address: the server's address; None if none was reached, or only a proxy's, so that nothing can be looked at.
-        server_name: the name that the server's certificate was checked against.
-        tls: whether TLS was used.
-        shows_certificate: whether there was a client certificate to present.
-        unix: whether the target is a Unix socket.
-        proxied: whether an HTTP proxy was dialled instead of the server.
-    """
-
-    address: Address | None
-    server_name: str
-    tls: bool
-    shows_certificate: bool = False
-    unix: bool = False
-    proxied: bool = False
-
-
-async def diagnose(error: ConnectError, tried: Circumstances) -> Diagnosis:
-    """Explain a failed attempt; this may probe the server again, for a few seconds."""
+async def diagnose(error: ConnectError, tried: Http2Connector) -> Diagnosis:
+    """Explain an attempt that has failed with this error; this may probe the server again, for a few seconds."""
     found = await _diagnose(error, tried)
-    return _of_a_socket(found) if tried.unix else found
+    return _of_a_socket(found) if tried.target.unix else found
 
 
 def _of_a_socket(diagnosis: Diagnosis) -> Diagnosis:
@@ -64,16 +42,16 @@ def _of_a_socket(diagnosis: Diagnosis) -> Diagnosis:
     return Diagnosis(diagnosis.meaning.replace(" port", " socket"), diagnosis.advice.replace(" port", " socket"))
 
 
-async def _diagnose(error: ConnectError, tried: Circumstances) -> Diagnosis:
+async def _diagnose(error: ConnectError, tried: Http2Connector) -> Diagnosis:
     cause = error.__cause__
     if error.failure.stage is Stage.RESOLVE:
         meaning, advice = _resolve(cause)
-        return Diagnosis(meaning, f"{advice} This is the name of the HTTP proxy." if tried.proxied else advice)
-    if error.failure.stage is Stage.TCP or (tried.address is None and not tried.proxied):
+        return Diagnosis(meaning, f"{advice} This is the name of the HTTP proxy." if tried.proxy else advice)
+    if error.failure.stage is Stage.TCP or (tried.address is None and tried.proxy is None):
         if isinstance(cause, NoTunnel):
             return _TUNNEL.get(cause.status, _NO_TUNNEL)
-        meaning, advice = _tcp(cause, unix=tried.unix)
-        return Diagnosis(meaning, f"{advice} This is the address of the HTTP proxy." if tried.proxied else advice)
+        meaning, advice = _tcp(cause, unix=tried.target.unix)
+        return Diagnosis(meaning, f"{advice} This is the address of the HTTP proxy." if tried.proxy else advice)
     if error.failure.stage is Stage.TLS:
         return await _tls(cause, tried)
     return await _settings(cause, tried)
@@ -286,7 +264,7 @@ _ALERTS = (
 """The meaning of each TLS alert; OpenSSL's names for alerts have various prefixes."""
 
 
-async def _tls(cause: BaseException | None, tried: Circumstances) -> Diagnosis:
+async def _tls(cause: BaseException | None, tried: Http2Connector) -> Diagnosis:
     if isinstance(cause, ssl.SSLCertVerificationError):
         return _certificate(cause.verify_code, await look_at_certificate(tried.address, tried.server_name))
     # Without a name for the reason, Python has OpenSSL's text of it.
@@ -332,7 +310,7 @@ def _on(moment: datetime | None) -> str:
     return f" on {moment:%Y-%m-%d %H:%M} UTC" if moment else ""
 
 
-async def _no_tls(cause: BaseException | None, tried: Circumstances) -> Diagnosis:
+async def _no_tls(cause: BaseException | None, tried: Http2Connector) -> Diagnosis:
     """Explain a server that does not complete a TLS handshake."""
     head = await look_in_plaintext(tried.address)
     if head is None:
@@ -352,7 +330,7 @@ async def _no_tls(cause: BaseException | None, tried: Circumstances) -> Diagnosi
 # SETTINGS.
 
 
-async def _settings(cause: BaseException | None, tried: Circumstances) -> Diagnosis:
+async def _settings(cause: BaseException | None, tried: Http2Connector) -> Diagnosis:
     found = cause if isinstance(cause, NoSettings) else NoSettings(b"", cause)
     if tried.tls:
         return await _settings_behind_tls(found, tried)
@@ -365,7 +343,7 @@ async def _settings(cause: BaseException | None, tried: Circumstances) -> Diagno
     return _no_settings(found)
 
 
-async def _settings_behind_tls(found: NoSettings, tried: Circumstances) -> Diagnosis:
+async def _settings_behind_tls(found: NoSettings, tried: Http2Connector) -> Diagnosis:
     if found.head or isinstance(found.error, TimeoutError):
         return _no_settings(found)
     hangs_up = "The server hangs up right after the TLS handshake"

@@ -122,7 +122,7 @@ class Http2Connector:
     """Makes connections to one target, one attempt at a time, and reports each stage as it completes.
 
     Attributes:
-        address: the address at which the attempt is or failed, a proxy's if there is one; None if none was reached.
+        address: the server's address at which the attempt is or failed; None if none was reached, or only a proxy's.
     """
 
     def __init__(
@@ -130,6 +130,7 @@ class Http2Connector:
         target: str | Target,
         *,
         tls: ssl.SSLContext | None = None,
+        shows_certificate: bool = False,
         server_name: str | None = None,
         proxy: HttpProxy | None = None,
         listener: StageListener | None = None,
@@ -139,6 +140,7 @@ class Http2Connector:
         Args:
             target: the server's address, in gRPC's syntax or already parsed.
             tls: the TLS context; None for plaintext. Its ALPN protocols are set to `h2` only.
+            shows_certificate: whether that context has a client certificate, which it does not tell.
             server_name: the name to check the server's certificate against, if not the target's host.
             proxy: the HTTP proxy through which the target is dialled; None to dial it directly.
             listener: hears of the stages, on the event loop.
@@ -150,6 +152,7 @@ class Http2Connector:
         if tls is not None:
             tls.set_alpn_protocols([ALPN])
         self.tls = tls
+        self.shows_certificate = shows_certificate
         self.server_name = server_name or self.target.host
         self.proxy = proxy
         self.address: Address | None = None
@@ -195,7 +198,7 @@ class Http2Connector:
             try:
                 return await self._talk(dialled)
             except ConnectError as error:
-                errors.append((error, dialled.address))
+                errors.append((error, self.address))
                 if addresses:
                     self._listener.passed_over(self.lap(), dialled.address, error.failure)
         # The failures of several addresses are combined: the stage of the one that got furthest, and all reasons.
@@ -205,7 +208,8 @@ class Http2Connector:
 
     async def _talk(self, dialled: Dialled) -> Http2Connection:
         """Go through the stages after TCP."""
-        self._where, self._connection, self.address = str(dialled.address), None, dialled.address
+        self._where, self._connection = str(dialled.address), None
+        self.address = dialled.address if self.proxy is None else None
         failed = {address: in_words(error) for address, error in dialled.failed.items()}
         stream = Stream(dialled.sock)
         try:
