@@ -142,12 +142,12 @@ def _explain(failure: Failure | None, view: View, *, tls: bool, unix: bool) -> N
 def _probe(target: str, *, as_json: bool, **options: Any) -> bool:
     with refusing(status=1):
         require("probe", "connect --probe", ("h2",))
-    from grpc_backoff.cli.probe import probe, read_request  # noqa: PLC0415 - needs the extra that was just checked
+    from grpc_backoff.cli.probe import probe, read_arguments  # noqa: PLC0415 - needs the extra that was just checked
     from grpc_backoff.cli.stages import StageReport  # noqa: PLC0415 - as above
 
-    request = read_request(target, **options)
+    connector, limit = read_arguments(target, **options)
     with interruptible(), contextlib.closing(open_view(as_json=as_json)) as view:
-        return asyncio.run(probe(request, StageReport(view)))
+        return asyncio.run(probe(connector, limit, StageReport(view)))
 
 
 def _read_trust(ca: str | None, cert: str | None, key: str | None) -> Trust:

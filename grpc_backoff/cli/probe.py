@@ -9,7 +9,6 @@ import os
 import ssl
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.cli.refusal import Refusal
@@ -32,26 +31,7 @@ _ANSWER = 5.0
 """How long to wait for the answer to a call, in seconds. HAProxy tries to reach a dead upstream for 3 s."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeRequest:
-    """A probe's arguments.
-
-    Attributes:
-        target: the server's address, in grpc's syntax.
-        tls: the TLS context; None for plaintext.
-        shows_certificate: whether the context has a client certificate.
-        server_name: the name to check the server's certificate against; None for the target's host.
-        limit: the time limit of the attempt, in seconds (CB-3).
-    """
-
-    target: str
-    tls: ssl.SSLContext | None = None
-    shows_certificate: bool = False
-    server_name: str | None = None
-    limit: float = CONNECT.min_connect_timeout
-
-
-def read_request(
+def read_arguments(
     target: str,
     *,
     tls: bool,
@@ -60,11 +40,11 @@ def read_request(
     key: str | None,
     options: Sequence[tuple[str, object]],
     timeout: float | None,
-) -> ProbeRequest:
-    """Build a request from the command line.
+) -> tuple[Http2Connector, float]:
+    """Return the connector that the command line describes, and the limit of its attempt, in seconds (CB-3).
 
     Raises:
-        Refusal: the options contradict each other, or a file cannot be used.
+        Refusal: the target is not valid, the options contradict each other, or a file cannot be used.
     """
     unused = [name for name, _ in options if name != _NAME_OVERRIDE]
     if unused:
@@ -73,13 +53,19 @@ def read_request(
         )
     if timeout is not None and not math.isfinite(timeout):
         raise Refusal(f"--timeout={timeout}: expected a finite number of seconds above 0")
-    return ProbeRequest(
-        target=target,
-        tls=_tls(ca, cert, key) if tls or ca or cert else None,
-        shows_certificate=cert is not None,
-        server_name=next((str(value) for _, value in options), None),
-        limit=CONNECT.min_connect_timeout if timeout is None else timeout,
-    )
+    try:
+        parsed = parse_target(target)
+        url = "" if parsed.unix else proxy_of(parsed.host, {}, os.environ)
+        connector = Http2Connector(
+            parsed,
+            tls=_tls(ca, cert, key) if tls or ca or cert else None,
+            shows_certificate=cert is not None,
+            server_name=next((str(value) for _, value in options), None),
+            proxy=read_proxy(url) if url else None,
+        )
+    except OptionError as error:
+        raise Refusal(str(error).replace("passed to secure_channel for TLS", "and --tls")) from error
+    return connector, CONNECT.min_connect_timeout if timeout is None else timeout
 
 
 def _tls(ca: str | None, cert: str | None, key: str | None) -> ssl.SSLContext:
@@ -104,44 +90,27 @@ def _no_password() -> str:
     raise Refusal("--key: the key is encrypted, which grpc does not support")
 
 
-async def probe(request: ProbeRequest, report: StageReport) -> bool:
+async def probe(connector: Http2Connector, limit: float, report: StageReport) -> bool:
     """Make one attempt, show its stages, and explain a failure; return whether SETTINGS arrived.
 
-    Raises:
-        Refusal: the target is not valid.
+    `limit` is that of the attempt, in seconds.
     """
     began = time.perf_counter()
-    try:
-        target = parse_target(request.target)
-        url = "" if target.unix else proxy_of(target.host, {}, os.environ)
-        proxy = read_proxy(url) if url else None
-        connector = Http2Connector(
-            target,
-            tls=request.tls,
-            shows_certificate=request.shows_certificate,
-            server_name=request.server_name,
-            proxy=proxy,
-            listener=report,
-        )
-    except OptionError as error:
-        raise Refusal(str(error).replace("passed to secure_channel for TLS", "and --tls")) from error
-    if names_no_port(request.target):
+    connector.listener = report
+    if names_no_port(connector.target.text):
         report.remark(f"the target specifies no port; dialling {DEFAULT_PORT}")
-    if proxy is not None:
+    if connector.proxy is not None:
         name = next(name for name in _PROXIES if name in os.environ)
         report.remark(f"{name} is set: connecting through that HTTP proxy, as a channel does")
     failed: ConnectError | None = None
     try:
         try:
-            connection = await connector.connect(request.limit)
+            connection = await connector.connect(limit)
         except ConnectError as error:
             failed = error
         took, seconds = connector.lap(), time.perf_counter() - began
         if failed is None:
-            authority = (
-                target.host if target.unix else request.server_name or target.place
-            )  # as a channel would send it
-            await _look(connection, report, authority, min(request.limit, _ANSWER))
+            await _look(connection, report, connector.authority, min(limit, _ANSWER))
         else:
             report.failed(failed.failure, took)
             report.explain(*await diagnose(failed, connector))

@@ -122,6 +122,8 @@ class Http2Connector:
     """Makes connections to one target, one attempt at a time, and reports each stage as it completes.
 
     Attributes:
+        authority: the `:authority` of a call, as a channel would send it.
+        listener: hears of the stages, on the event loop.
         address: the server's address at which the attempt is or failed; None if none was reached, or only a proxy's.
     """
 
@@ -154,9 +156,10 @@ class Http2Connector:
         self.tls = tls
         self.shows_certificate = shows_certificate
         self.server_name = server_name or self.target.host
+        self.authority = self.target.host if self.target.unix else server_name or self.target.place
         self.proxy = proxy
         self.address: Address | None = None
-        self._listener = listener or StageListener()
+        self.listener = listener or StageListener()
         self._made: list[Http2Connection] = []
         # The stage that the attempt has reached, where, since when, and its connection.
         self._stage, self._where, self._since = Stage.RESOLVE, "", 0.0
@@ -183,7 +186,7 @@ class Http2Connector:
     async def _dial(self) -> Http2Connection:
         """Go through the stages with one address after another, until one succeeds or none is left."""
         addresses = await resolve(self.target if self.proxy is None else self.proxy.target)
-        self._listener.resolved(self.lap(), addresses)
+        self.listener.resolved(self.lap(), addresses)
         errors: list[tuple[ConnectError, Address | None]] = []
         while addresses:
             self._stage, self._where = Stage.TCP, ", ".join(map(str, addresses))
@@ -200,7 +203,7 @@ class Http2Connector:
             except ConnectError as error:
                 errors.append((error, self.address))
                 if addresses:
-                    self._listener.passed_over(self.lap(), dialled.address, error.failure)
+                    self.listener.passed_over(self.lap(), dialled.address, error.failure)
         # The failures of several addresses are combined: the stage of the one that got furthest, and all reasons.
         furthest, self.address = max(errors, key=lambda failed: _ORDER.index(failed[0].failure.stage))
         reasons = "; ".join(error.failure.reason for error, _ in errors)
@@ -213,15 +216,15 @@ class Http2Connector:
         failed = {address: in_words(error) for address, error in dialled.failed.items()}
         stream = Stream(dialled.sock)
         try:
-            self._listener.reached(self.lap(), dialled.address, failed)
+            self.listener.reached(self.lap(), dialled.address, failed)
             if self.proxy is not None:
                 answer = await tunnel(dialled.sock, self.target, self.proxy.credentials)
-                self._listener.tunnelled(self.lap(), answer)
+                self.listener.tunnelled(self.lap(), answer)
             if self.tls is not None:
                 self._stage = Stage.TLS
                 security = security_of(await stream.secure(self.tls, self.server_name))
                 _check_alpn(security.alpn)
-                self._listener.secured(self.lap(), security)
+                self.listener.secured(self.lap(), security)
             self._stage = Stage.SETTINGS
             connection = self._connection = Http2Connection(dialled.address, stream)
             settings = await connection.settled()
@@ -232,7 +235,7 @@ class Http2Connector:
             failure = Failure(error.failure.stage, f"{self._where}: {error.failure.reason}")
             raise ConnectError(failure) from error.__cause__
         self._made.append(connection)
-        self._listener.settled(self.lap(), settings)
+        self.listener.settled(self.lap(), settings)
         return connection
 
     def lap(self) -> float:
