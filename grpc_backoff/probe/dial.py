@@ -194,7 +194,7 @@ async def tunnel(sock: socket.socket, target: Target, credentials: str) -> str:
     return answer
 
 
-class Stream:
+class Transport:
     """A connected socket, which one task at a time uses: bytes in and out, through TLS once `secure` has returned.
 
     TLS runs on buffers here, because asyncio's transports hide how a handshake failed, and what arrived before a reset.

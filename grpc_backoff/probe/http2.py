@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from grpc_backoff.config.target import Address, Target, parse_target
 from grpc_backoff.connection.connector import ConnectError, Loss
 from grpc_backoff.decide.connections.events import Failure, Stage
-from grpc_backoff.probe.dial import ALPN, Dialled, HttpProxy, Stream, in_words, reach, resolve, security_of, tunnel
+from grpc_backoff.probe.dial import ALPN, Dialled, HttpProxy, Transport, in_words, reach, resolve, security_of, tunnel
 from grpc_backoff.probe.stages import NoSettings, StageListener, WrongAlpn
 from grpc_backoff.probe.wire import Wire, describe
 
@@ -41,10 +41,10 @@ class Http2Connection:
         wire: what has arrived: the server's SETTINGS, the answer to the call, and how the connection ended.
     """
 
-    def __init__(self, address: Address, stream: Stream) -> None:
-        """Begin on a stream, which belongs to the connection from now on."""
+    def __init__(self, address: Address, transport: Transport) -> None:
+        """Begin on a transport, which belongs to the connection from now on."""
         self.address = address
-        self._stream = stream
+        self._transport = transport
         self.wire = Wire()
         self._error: Exception | None = None
 
@@ -74,7 +74,7 @@ class Http2Connection:
     async def call(self, method: str, authority: str) -> None:
         """Make a unary call with an empty message, once, and wait for its end or that of the connection."""
         if self.wire.loss is None:
-            self.wire.call(method, authority, "http" if self._stream.tls is None else "https")
+            self.wire.call(method, authority, "http" if self._transport.tls is None else "https")
         await self._until(lambda: self.wire.reply is not None)
 
     async def lost(self) -> Loss:
@@ -90,14 +90,14 @@ class Http2Connection:
     async def close(self) -> None:
         """Send GOAWAY and close the connection."""
         self.retire()
-        await self._stream.close(self.wire.to_send())
+        await self._transport.close(self.wire.to_send())
 
     async def _until(self, done: Callable[[], bool]) -> None:
         """Send what the wire has to send, and let it read what arrives, until there is no need to, or the end."""
         while self.wire.loss is None and not done():
             try:
                 await self._send()
-                data = await self._stream.receive()
+                data = await self._transport.receive()
             except OSError as error:
                 self._error, data = error, b""
             if data:
@@ -113,7 +113,7 @@ class Http2Connection:
 
     async def _send(self) -> None:
         try:
-            await self._stream.send(self.wire.to_send())
+            await self._transport.send(self.wire.to_send())
         except ConnectionError as error:
             self._error = error  # go on, because what the server said before it hung up can still be read
 
@@ -214,7 +214,7 @@ class Http2Connector:
         self._where, self._connection = str(dialled.address), None
         self.address = dialled.address if self.proxy is None else None
         failed = {address: in_words(error) for address, error in dialled.failed.items()}
-        stream = Stream(dialled.sock)
+        transport = Transport(dialled.sock)
         try:
             self.listener.reached(self.lap(), dialled.address, failed)
             if self.proxy is not None:
@@ -222,14 +222,14 @@ class Http2Connector:
                 self.listener.tunnelled(self.lap(), answer)
             if self.tls is not None:
                 self._stage = Stage.TLS
-                security = security_of(await stream.secure(self.tls, self.server_name))
+                security = security_of(await transport.secure(self.tls, self.server_name))
                 _check_alpn(security.alpn)
                 self.listener.secured(self.lap(), security)
             self._stage = Stage.SETTINGS
-            connection = self._connection = Http2Connection(dialled.address, stream)
+            connection = self._connection = Http2Connection(dialled.address, transport)
             settings = await connection.settled()
         except BaseException as error:
-            stream.abort()
+            transport.abort()
             if not isinstance(error, ConnectError):
                 raise
             failure = Failure(error.failure.stage, f"{self._where}: {error.failure.reason}")

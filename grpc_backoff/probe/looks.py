@@ -12,7 +12,7 @@ import ssl
 
 from grpc_backoff.config.target import DEFAULT_PORT, Address, Target
 from grpc_backoff.connection.connector import ConnectError
-from grpc_backoff.probe.dial import ALPN, Stream, reach, security_of
+from grpc_backoff.probe.dial import ALPN, Transport, reach, security_of
 from grpc_backoff.probe.http2 import Http2Connector
 from grpc_backoff.probe.stages import NoSettings, Security
 
@@ -79,12 +79,12 @@ async def _shake_hands(address: Address | None, server_name: str, tls: ssl.SSLCo
         return None
     with contextlib.suppress(ConnectError, TimeoutError):
         async with asyncio.timeout(_LIMIT):
-            stream = Stream((await reach([address])).sock)
+            transport = Transport((await reach([address])).sock)
             try:
-                made = await stream.secure(tls, server_name)
+                made = await transport.secure(tls, server_name)
                 found = security_of(made), made.getpeercert(binary_form=True) or b""
-                await stream.close()
+                await transport.close()
             finally:
-                stream.abort()
+                transport.abort()
         return found
     return None

@@ -16,7 +16,7 @@ import trustme
 from grpc_backoff import ConnectError, Stage
 from grpc_backoff.config.target import parse_target
 from grpc_backoff.probe import dial
-from grpc_backoff.probe.dial import Stream, in_words, reach, resolve, security_of
+from grpc_backoff.probe.dial import Transport, in_words, reach, resolve, security_of
 from grpc_backoff.testing.front import FlakyFront, silent
 from tests.peers import client_tls, deaf_port, nothing_left, peer, says, server_tls
 
@@ -155,12 +155,12 @@ async def test_of_two_that_answer_at_once_one_is_kept():
 
 
 @contextlib.asynccontextmanager
-async def stream_to(target):
-    stream = Stream((await reach([address(target)])).sock)
+async def transport_to(target):
+    transport = Transport((await reach([address(target)])).sock)
     try:
-        yield stream
+        yield transport
     finally:
-        stream.abort()
+        transport.abort()
 
 
 async def test_what_tls_agreed_on():
@@ -168,8 +168,8 @@ async def test_what_tls_agreed_on():
     async with peer(says("hold"), tls=server_tls(CERTIFICATE)) as target, nothing_left():
         tls = client_tls(CA)
         tls.set_alpn_protocols(["h2"])
-        async with stream_to(target) as stream:
-            found = security_of(await stream.secure(tls, "localhost"))
+        async with transport_to(target) as transport:
+            found = security_of(await transport.secure(tls, "localhost"))
     assert (found.version, found.alpn) == ("TLSv1.3", "h2")
     assert found.cipher
     assert found.certificate.subject.endswith("CN=orders")
@@ -180,29 +180,29 @@ async def test_what_tls_agreed_on():
 
 @pytest.mark.parametrize("tls", [False, True])
 async def test_bytes_come_and_go(tls):
-    """CH-11: a stream carries any number of bytes in both directions, and says when the server has ended it."""
+    """CH-11: a transport carries any number of bytes in both directions, and says when the server has ended it."""
 
     async def behave(reader, writer):
         writer.write(await reader.readexactly(300_000))
 
     served = peer(behave, tls=server_tls(CERTIFICATE) if tls else None)
-    async with served as target, nothing_left(), stream_to(target) as stream:
+    async with served as target, nothing_left(), transport_to(target) as transport:
         if tls:
-            await stream.secure(client_tls(CA), "localhost")
+            await transport.secure(client_tls(CA), "localhost")
         sent, received = bytes(range(250)) * 1200, b""
-        await stream.send(sent)
-        while data := await asyncio.wait_for(stream.receive(), SLOW):
+        await transport.send(sent)
+        while data := await asyncio.wait_for(transport.receive(), SLOW):
             received += data
-        await stream.close(b"too late")
-        await stream.close()
+        await transport.close(b"too late")
+        await transport.close()
     assert received == sent
 
 
 @pytest.mark.parametrize("name", [".example", "a..b", "", "a\0b", "x" * 300])
 async def test_a_name_that_no_certificate_can_be_for(name, caplog):
     """CH-11: a name that no certificate can have fails at stage tls, closes the socket and logs nothing."""
-    async with FlakyFront(silent) as front, nothing_left(), stream_to(front.target) as stream:
-        found = await failure(stream.secure(client_tls(CA), name))
+    async with FlakyFront(silent) as front, nothing_left(), transport_to(front.target) as transport:
+        found = await failure(transport.secure(client_tls(CA), name))
     assert found.failure.stage is Stage.TLS
     assert "no certificate can be issued for" in found.failure.reason
     assert caplog.records == []

@@ -515,8 +515,8 @@ async def test_pings_of_a_server_that_reads_no_answers_do_not_pile_up(reads_at_l
 
     async with nothing_left(), asyncio.timeout(60), peer(behave) as target:
         connector, connection = await connected(target)
-        stream, fed = connection._stream, []
-        stream._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        transport, fed = connection._transport, []
+        transport._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
         monkeypatch.setattr(connection.wire, "feed", lambda data: (fed.append(data), Wire.feed(connection.wire, data)))
         async with used(connection):
             before = None
