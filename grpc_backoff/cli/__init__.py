@@ -28,7 +28,7 @@ def require(extra: str, feature: str, modules: Iterable[str]) -> None:
 def main() -> None:
     """Run the command line: the entry point of the console script `grpc-backoff` and of `python -m grpc_backoff`."""
     if sys.argv[1:2] == ["run"] and sys.argv[2:3] not in ([], ["-h"], ["--help"]):
-        _run_program(sys.argv[2:])  # the program's output, errors and signals are left alone
+        run_program(sys.argv[2:])  # the program's output, errors and signals are left alone
         return
     end_on_interrupt()  # before any slow import
     from grpc_backoff.cli.guard import guarded  # noqa: PLC0415
@@ -54,7 +54,7 @@ def _run() -> None:
     cli(prog_name="grpc-backoff")
 
 
-def _run_program(words: Sequence[str]) -> None:
+def run_program(words: Sequence[str]) -> None:
     """Run the user's program, without click, which would handle its errors and signals differently."""
     from grpc_backoff.cli import program  # noqa: PLC0415 - the other commands do not need it
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 import grpc_backoff
-from grpc_backoff.cli import program
+from grpc_backoff.cli import run_program
 from grpc_backoff.cli.config import config
 from grpc_backoff.cli.connect import connect
 from grpc_backoff.cli.ledger import ledger
@@ -46,10 +46,7 @@ def run(words: tuple[str, ...]) -> None:
 
     Processes that the program forks are covered; new interpreters that it starts are not.
     """
-    try:
-        program.run(program.find(words))
-    except program.ProgramError as error:
-        raise click.UsageError(str(error)) from None
+    run_program(words)
 
 
 for command in (connect, schedule_command, config, ledger):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping, Sequence
 
 import click
 
 from grpc_backoff.cli.refusal import refusing
-from grpc_backoff.cli.tables import JSON, seconds, show_table, write_json
+from grpc_backoff.cli.tables import JSON, plain, seconds, show_table, write_json
 from grpc_backoff.config.file import Section, read_config
 from grpc_backoff.config.remarks import warn_of
 from grpc_backoff.config.settings import CONNECTING
@@ -110,26 +109,13 @@ def _setting(effective: Effective, settings: Sequence[Setting]) -> Setting | Non
 
 
 def _shown(effective: Effective, setting: Setting | None) -> _Shown:
-    name, value = effective.part if setting is None else setting.name, _bare(effective.value)
+    name, value = effective.part if setting is None else setting.name, plain(effective.value)
     if value is None:
         text = "unlimited" if effective.part == "max_attempts" else "none"
-    elif isinstance(value, float) and setting is not None and setting.check not in _NUMBERS:
-        text = seconds(value)
-    elif isinstance(value, tuple | list):
+    elif isinstance(effective.value, float) and setting is not None and setting.check not in _NUMBERS:
+        text = seconds(effective.value)
+    elif isinstance(value, list):
         text = " ".join(str(item) for item in value) or "none"
     else:
         text = str(value).lower() if isinstance(value, bool) else str(value)
     return name, value, text, effective.origin
-
-
-def _bare(value: object) -> object:
-    """Return a value as it would be written in the file."""
-    match value:
-        case enum.Enum():
-            return value.value
-        case frozenset():
-            return sorted(value)
-        case bool() | int() | float() | str() | tuple() | None:
-            return value
-        case _:
-            return str(value)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-import re
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -21,6 +20,7 @@ from grpc_backoff.cli.interrupt import interruptible
 from grpc_backoff.cli.refusal import Refusal, refusing
 from grpc_backoff.cli.view import View, open_view, printable
 from grpc_backoff.config.channel_settings import Listener
+from grpc_backoff.config.policy_string import scalar
 from grpc_backoff.config.target import DEFAULT_PORT, names_no_port, refuse_nowhere
 from grpc_backoff.decide.connections.events import AttemptFailed, Connected, ConnectionEvent, ConnectionStatus, Failure
 
@@ -34,10 +34,8 @@ Trust = dict[str, bytes | None]
 # be replaced at once, because no RPCs are sent here.
 _EAGER = ("grpc_backoff.reconnect", "eager")
 
-Value = int | float | bool | str
+Value = bool | float | str
 """The value of a channel option."""
-
-_INTEGER = re.compile(r"[+-]?[0-9]+")
 
 
 def read_option(_context: click.Context, _parameter: click.Parameter, values: Sequence[str]) -> list[tuple[str, Value]]:
@@ -47,19 +45,8 @@ def read_option(_context: click.Context, _parameter: click.Parameter, values: Se
         key, equals, text = value.partition("=")
         if not equals or not key:
             raise click.BadParameter(f"{shown(printable(value))}: expected KEY=VALUE")
-        pairs.append((key, _value(text)))
+        pairs.append((key, scalar(text)))
     return pairs
-
-
-def _value(text: str) -> Value:
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    if _INTEGER.fullmatch(text):
-        return int(text)
-    try:
-        return float(text)
-    except ValueError:
-        return text
 
 
 @click.command()
@@ -155,12 +142,12 @@ def _explain(failure: Failure | None, view: View, *, tls: bool, unix: bool) -> N
 def _probe(target: str, *, as_json: bool, **options: Any) -> bool:
     with refusing(status=1):
         require("probe", "connect --probe", ("h2",))
-    from grpc_backoff.cli.probe import probe, read_request  # noqa: PLC0415 - needs the extra that was just checked
+    from grpc_backoff.cli.probe import probe, read_arguments  # noqa: PLC0415 - needs the extra that was just checked
     from grpc_backoff.cli.stages import StageReport  # noqa: PLC0415 - as above
 
-    request = read_request(target, **options)
+    connector, limit = read_arguments(target, **options)
     with interruptible(), contextlib.closing(open_view(as_json=as_json)) as view:
-        return asyncio.run(probe(request, StageReport(view)))
+        return asyncio.run(probe(connector, limit, StageReport(view)))
 
 
 def _read_trust(ca: str | None, cert: str | None, key: str | None) -> Trust:

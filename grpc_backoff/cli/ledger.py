@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from grpc_backoff.ledger import Ledger
 
 ResultT = TypeVar("ResultT")
+CommandT = TypeVar("CommandT", bound=Callable[..., object])
+Change = Callable[..., Coroutine[object, object, list[str]]]
+"""A method of a ledger that takes ids of operations and returns those of the operations that it has changed."""
 
 _TARGET = click.option("--target", metavar="TARGET", help="Only operations for this target.")
 
@@ -95,27 +98,25 @@ def _filter(state: Sequence[str], method: str | None, **which: Any) -> Filter:
     return Filter(states=tuple(OperationState(name) for name in state), method=path, **which)
 
 
-def _filtering(command: Callable[..., object]) -> Callable[..., object]:
-    """Add the filter options to a command."""
-    options = (
-        click.option(
-            "--state",
-            multiple=True,
-            type=click.Choice([state.value for state in OperationState]),
-            help="Only operations in this state. Repeatable.",
-        ),
-        _TARGET,
-        click.option("--method", metavar="SERVICE/METHOD", help="Only operations for this method."),
-        click.option(
-            "--older-than",
-            type=_Time(),
-            metavar="TIME",
-            help="Only operations submitted at least this long ago, such as 10m or 7d.",
-        ),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+_STATE = click.option(
+    "--state",
+    multiple=True,
+    type=click.Choice([state.value for state in OperationState]),
+    help="Only operations in this state. Repeatable.",
+)
+
+
+def _filtering(only: str = "Only", example: str = ", such as 10m or 7d") -> Callable[[CommandT], CommandT]:
+    """Return a decorator that adds the filter options to a command; their texts begin with `only`."""
+
+    def add(command: CommandT) -> CommandT:
+        ago = f"{only} operations submitted at least this long ago{example}."
+        command = click.option("--older-than", type=_Time(), metavar="TIME", help=ago)(command)
+        of_method = f"{only} operations for this method."
+        command = click.option("--method", metavar="SERVICE/METHOD", help=of_method)(command)
+        return click.option("--target", metavar="TARGET", help=f"{only} operations for this target.")(command)
+
+    return add
 
 
 @ledger.command(short_help="Count the operations in each state.")
@@ -155,7 +156,8 @@ def _show_queue(queue: Queue) -> None:
 
 
 @ledger.command("list")
-@_filtering
+@_STATE
+@_filtering()
 @click.option(
     "--limit", default=100, show_default=True, type=click.IntRange(1), help="List at most this many operations."
 )
@@ -288,46 +290,40 @@ def _decoded(proto: str, request: bytes) -> str:
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @click.option("--all", "every", is_flag=True, help="All failed operations that match the filters.")
 @click.option("--expired", is_flag=True, help="With --all: the operations that have expired instead.")
-@click.option("--target", metavar="TARGET", help="With --all: only operations for this target.")
-@click.option("--method", metavar="SERVICE/METHOD", help="With --all: only operations for this method.")
-@click.option(
-    "--older-than", type=_Time(), metavar="TIME", help="With --all: only operations submitted at least this long ago."
-)
+@_filtering("With --all: only", "")
 def replay(ids: tuple[str, ...], every: bool, expired: bool, **which: Any) -> None:
     """Retry operations that failed or expired: they get new attempts, keep their history and no longer expire."""
-    _require_choice(ids, every)
-    if every:
-        state = OperationState.EXPIRED if expired else OperationState.FAILED
-        chosen = _filter((state.value,), **which)
-        click.echo(f"{_within(lambda opened: _in_batches(opened, chosen, opened.replay))} replayed.")
-    else:
-        _say(_within(lambda opened: opened.replay(*ids)), ids, "replayed")
+    state = OperationState.EXPIRED if expired else OperationState.FAILED
+    _change(ids, every, _filter((state.value,), **which), lambda opened: opened.replay, "replayed")
 
 
 @ledger.command()
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @click.option("--all", "every", is_flag=True, help="All operations that match the filters; requires --state.")
-@_filtering
+@_STATE
+@_filtering()
 def discard(ids: tuple[str, ...], every: bool, **which: Any) -> None:
     """Abandon operations that have not succeeded."""
-    _require_choice(ids, every)
-    if every and not which["state"]:
+    if every and not ids and not which["state"]:
         raise Refusal("discard --all requires --state")
-    if every:
-        chosen = _filter(**which)
-        click.echo(f"{_within(lambda opened: _in_batches(opened, chosen, opened.discard))} discarded.")
-    else:
-        _say(_within(lambda opened: opened.discard(*ids)), ids, "discarded")
+    _change(ids, every, _filter(**which), lambda opened: opened.discard, "discarded")
 
 
-def _require_choice(ids: Sequence[str], every: bool) -> None:
+def _change(ids: Sequence[str], every: bool, which: Filter, change: Callable[[Ledger], Change], done: str) -> None:
+    """Change the operations with these ids, or those that match the filter, and say how many were changed."""
     if bool(ids) == every:
         raise Refusal("give either operation ids or --all")
+    if every:
+        click.echo(f"{_within(lambda opened: _in_batches(opened, which, change(opened)))} {done}.")
+        return
+    changed = _within(lambda opened: change(opened)(*ids))
+    click.echo(f"{len(changed)} {done}.")
+    left = [id_ for id_ in ids if str(UUID(id_)) not in changed]  # in the ledger's form
+    if left:
+        raise Refusal(f"these operations do not exist, or their state does not allow it: {', '.join(left)}", 1)
 
 
-async def _in_batches(
-    opened: Ledger, which: Filter, change: Callable[..., Coroutine[object, object, list[str]]]
-) -> int:
+async def _in_batches(opened: Ledger, which: Filter, change: Change) -> int:
     """Change all operations that match a filter, one batch at a time; an interrupted command can be rerun."""
     counts = (await opened.queue(which.target)).counts  # of which the filter may leave some out
     changed = 0
@@ -337,13 +333,6 @@ async def _in_batches(
             changed += len(await change(*ids))
             bar.update(len(ids))
     return changed
-
-
-def _say(changed: Sequence[str], asked: Sequence[str], done: str) -> None:
-    click.echo(f"{len(changed)} {done}.")
-    left = [id_ for id_ in asked if str(UUID(id_)) not in changed]  # in the ledger's form
-    if left:
-        raise Refusal(f"these operations do not exist, or their state does not allow it: {', '.join(left)}", 1)
 
 
 @ledger.command(short_help="Resolve a conflict and retry the operation.")

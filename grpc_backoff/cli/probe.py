@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import os
 import ssl
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.cli.refusal import Refusal
 from grpc_backoff.cli.stages import StageReport
 from grpc_backoff.config.proxies import proxy_of
-from grpc_backoff.config.target import DEFAULT_PORT, Address, names_no_port, parse_target
+from grpc_backoff.config.target import DEFAULT_PORT, names_no_port, parse_target
 from grpc_backoff.connection.connector import ConnectError
 from grpc_backoff.decide.connections.core_texts import LIVENESS_METHOD
-from grpc_backoff.decide.connections.events import Stage
 from grpc_backoff.policy.presets import CONNECT
-from grpc_backoff.probe.diagnosis import Circumstances, diagnose, diagnose_loss, diagnose_reply, diagnose_settings
+from grpc_backoff.probe.diagnosis import diagnose, diagnose_loss, diagnose_reply, diagnose_settings
 from grpc_backoff.probe.dial import read_proxy
 from grpc_backoff.probe.http2 import Http2Connection, Http2Connector
-from grpc_backoff.probe.stages import PassedOver, Reached, StageRecord
 
 _NAME_OVERRIDE = "grpc.ssl_target_name_override"
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
@@ -33,26 +31,7 @@ _ANSWER = 5.0
 """How long to wait for the answer to a call, in seconds. HAProxy tries to reach a dead upstream for 3 s."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeRequest:
-    """A probe's arguments.
-
-    Attributes:
-        target: the server's address, in grpc's syntax.
-        tls: the TLS context; None for plaintext.
-        shows_certificate: whether the context has a client certificate.
-        server_name: the name to check the server's certificate against; None for the target's host.
-        limit: the time limit of the attempt, in seconds (CB-3).
-    """
-
-    target: str
-    tls: ssl.SSLContext | None = None
-    shows_certificate: bool = False
-    server_name: str | None = None
-    limit: float = CONNECT.min_connect_timeout
-
-
-def read_request(
+def read_arguments(
     target: str,
     *,
     tls: bool,
@@ -61,11 +40,11 @@ def read_request(
     key: str | None,
     options: Sequence[tuple[str, object]],
     timeout: float | None,
-) -> ProbeRequest:
-    """Build a request from the command line.
+) -> tuple[Http2Connector, float]:
+    """Return the connector that the command line describes, and the limit of its attempt, in seconds (CB-3).
 
     Raises:
-        Refusal: the options contradict each other, or a file cannot be used.
+        Refusal: the target is not valid, the options contradict each other, or a file cannot be used.
     """
     unused = [name for name, _ in options if name != _NAME_OVERRIDE]
     if unused:
@@ -74,13 +53,19 @@ def read_request(
         )
     if timeout is not None and not math.isfinite(timeout):
         raise Refusal(f"--timeout={timeout}: expected a finite number of seconds above 0")
-    return ProbeRequest(
-        target=target,
-        tls=_tls(ca, cert, key) if tls or ca or cert else None,
-        shows_certificate=cert is not None,
-        server_name=next((str(value) for _, value in options), None),
-        limit=CONNECT.min_connect_timeout if timeout is None else timeout,
-    )
+    try:
+        parsed = parse_target(target)
+        url = "" if parsed.unix else proxy_of(parsed.host, {}, os.environ)
+        connector = Http2Connector(
+            parsed,
+            tls=_tls(ca, cert, key) if tls or ca or cert else None,
+            shows_certificate=cert is not None,
+            server_name=next((str(value) for _, value in options), None),
+            proxy=read_proxy(url) if url else None,
+        )
+    except OptionError as error:
+        raise Refusal(str(error).replace("passed to secure_channel for TLS", "and --tls")) from error
+    return connector, CONNECT.min_connect_timeout if timeout is None else timeout
 
 
 def _tls(ca: str | None, cert: str | None, key: str | None) -> ssl.SSLContext:
@@ -105,82 +90,34 @@ def _no_password() -> str:
     raise Refusal("--key: the key is encrypted, which grpc does not support")
 
 
-async def probe(request: ProbeRequest, report: StageReport) -> bool:
+async def probe(connector: Http2Connector, limit: float, report: StageReport) -> bool:
     """Make one attempt, show its stages, and explain a failure; return whether SETTINGS arrived.
 
-    Raises:
-        Refusal: the target is not valid.
+    `limit` is that of the attempt, in seconds.
     """
-    records: list[StageRecord] = []
-    errors: list[Exception] = []
-
-    def passed(record: StageRecord) -> None:
-        records.append(record)
-        if not errors:
-            try:
-                report.passed(record)
-            except Exception as error:  # noqa: BLE001 - mostly a closed pipe; a connector would only log it
-                errors.append(error)
-
     began = time.perf_counter()
-    unix = request.target.startswith("unix")
-    try:
-        target = parse_target(request.target)
-        url = "" if unix else proxy_of(target.host, {}, os.environ)
-        proxy = read_proxy(url) if url else None
-        connector = Http2Connector(
-            target, tls=request.tls, server_name=request.server_name, proxy=proxy, on_stage=passed
-        )
-    except OptionError as error:
-        raise Refusal(str(error).replace("passed to secure_channel for TLS", "and --tls")) from error
-    if names_no_port(request.target):
+    connector.listener = report
+    if names_no_port(connector.target.text):
         report.remark(f"the target specifies no port; dialling {DEFAULT_PORT}")
-    if proxy is not None:
+    if connector.proxy is not None:
         name = next(name for name in _PROXIES if name in os.environ)
         report.remark(f"{name} is set: connecting through that HTTP proxy, as a channel does")
     failed: ConnectError | None = None
     try:
         try:
-            connection = await connector.connect(request.limit)
+            connection = await connector.connect(limit)
         except ConnectError as error:
             failed = error
         took, seconds = connector.lap(), time.perf_counter() - began
-        if errors:
-            raise errors[0]
         if failed is None:
-            await _look(connection, report, _authority(request, connector), min(request.limit, _ANSWER))
+            await _look(connection, report, connector.authority, min(limit, _ANSWER))
         else:
             report.failed(failed.failure, took)
-            tried = Circumstances(
-                address=failed_at(failed.failure.stage, records) if proxy is None else None,
-                server_name=connector.server_name,
-                tls=request.tls is not None,
-                shows_certificate=request.shows_certificate,
-                unix=unix,
-                proxied=proxy is not None,
-            )
-            report.explain(*await diagnose(failed, tried))
+            report.explain(*await diagnose(failed, connector))
         report.ended(ready=failed is None, seconds=seconds)
     finally:
         await connector.close(None)
     return failed is None
-
-
-def failed_at(stage: Stage, records: Sequence[StageRecord]) -> Address | None:
-    """Return the address that reached this stage and failed there; None if there is none."""
-    reached = [record.address for record in records if isinstance(record, Reached)]
-    passed_over = [record for record in records if isinstance(record, PassedOver)]
-    return next(
-        (record.address for record in passed_over if record.failure.stage is stage), reached[-1] if reached else None
-    )
-
-
-def _authority(request: ProbeRequest, connector: Http2Connector) -> str:
-    """Return the `:authority` of a call, as a channel would send it."""
-    target = connector.target
-    if request.target.startswith("unix"):
-        return "localhost"
-    return request.server_name or (f"[{target.host}]" if ":" in target.host else target.host) + f":{target.port}"
 
 
 async def _look(connection: Http2Connection, report: StageReport, authority: str, patience: float) -> None:
@@ -189,22 +126,20 @@ async def _look(connection: Http2Connection, report: StageReport, authority: str
     `patience` is how long to wait for the answer, in seconds.
     """
     since = time.perf_counter()
-    found = diagnose_settings(connection.settings)
-    lost = asyncio.ensure_future(connection.lost())
-    try:
-        if found is None:
-            call = asyncio.ensure_future(connection.call(LIVENESS_METHOD, authority))
-            await asyncio.wait({call, lost}, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
-            reply = call.result() if call.done() else None
-            call.cancel()
-            if reply is not None or not lost.done():
-                report.answered(reply, time.perf_counter() - since)
-                found = diagnose_reply(reply)
-        await asyncio.wait({lost}, timeout=max(0.0, _LOOK - (time.perf_counter() - since)))
-        if lost.done():
-            report.lost(lost.result(), time.perf_counter() - since)
-            report.explain(*diagnose_loss(lost.result()))
-        if found is not None:
-            report.explain(*found)
-    finally:
-        lost.cancel()
+    wire = connection.wire
+    found = diagnose_settings(wire.settings or {})
+    if found is None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                await connection.call(LIVENESS_METHOD, authority)
+        if wire.reply is not None or wire.loss is None:
+            report.answered(wire.reply, time.perf_counter() - since)
+            found = diagnose_reply(wire.reply)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(max(0.0, _LOOK - (time.perf_counter() - since))):
+            await connection.lost()
+    if wire.loss is not None:
+        report.lost(wire.loss, time.perf_counter() - since)
+        report.explain(*diagnose_loss(wire.loss))
+    if found is not None:
+        report.explain(*found)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -20,7 +20,6 @@ from grpc_backoff.config.file import read_config
 from grpc_backoff.config.policy_string import parse_policy
 from grpc_backoff.config.remarks import warn_of
 from grpc_backoff.config.settings import begin_with, resolve_connect, resolve_retry
-from grpc_backoff.config.sources import ResolvedPolicy
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.presets import CONNECT_PRESET, PRESETS
 from grpc_backoff.policy.retry import RetryPolicy
@@ -30,38 +29,28 @@ _MOST_WAITS = 10_000
 _COLUMNS = ("after failure", "wait", "smallest", "largest", "expected so far", "total so far")
 
 
-@dataclass(frozen=True, slots=True)
-class Named:
-    """A policy for connections or calls, with the name under which it is shown."""
-
-    name: str
-    policy: ConnectPolicy | RetryPolicy
+Policy = ConnectPolicy | RetryPolicy
 
 
-def named_policies(text: str) -> list[Named]:
+def named_policies(text: str) -> list[tuple[str, Policy]]:
     """Return the policies that a text names; for a whole file, all its policies for connections and calls.
+
+    Each comes with the name under which it is shown.
 
     Raises:
         OptionError, ConfigError: the text names no policy, or has an invalid value.
     """
-    path, policy = file_of(text)
-    if path:
-        config = read_config(path)
-        if policy:
-            return [_told(text, config.policy(policy))]
-        sections = [(name, resolved.policy) for name, resolved in config.sections()]
-        return [Named(name, policy) for name, policy in sections if isinstance(policy, ConnectPolicy | RetryPolicy)]
-    if ":" in text or "=" in text:
-        return [Named(text, parse_policy(text))]
+    path, name = file_of(text)
+    if path and not name:
+        sections = [(title, resolved.policy) for title, resolved in read_config(path).sections()]
+        return [(title, policy) for title, policy in sections if isinstance(policy, Policy)]
+    if not path and (":" in text or "=" in text):
+        return [(text, parse_policy(text))]
     if text == CONNECT_PRESET:
-        return [Named(text, resolve_connect([begin_with(text)], {})[0].policy)]
-    return [_told(text, resolve_retry([begin_with(text)], {}))]
-
-
-def _told(name: str, resolved: ResolvedPolicy[RetryPolicy]) -> Named:
-    """Return a policy that was requested by name and warn about its settings that have no effect."""
+        return [(text, resolve_connect([begin_with(text)], {})[0].policy)]
+    resolved = read_config(path).policy(name) if path else resolve_retry([begin_with(text)], {})
     warn_of(resolved.remarks)
-    return Named(name, resolved.policy)
+    return [(text, resolved.policy)]
 
 
 def file_of(text: str) -> tuple[str, str]:
@@ -88,37 +77,36 @@ def schedule_command(policy: str, attempts: int | None, as_json: bool) -> None:
     Without --attempts, the table ends with the last wait that may fit before the policy's deadline.
     """
     with refusing():
-        tables = [(named, _rows(named, attempts)) for named in named_policies(policy)]
+        tables = [(name, found, _rows(found, attempts)) for name, found in named_policies(policy)]
     if as_json:
-        write_json([_document(named, rows) for named, rows in tables])
+        write_json([_document(*table) for table in tables])
         return
-    for named, rows in tables:
-        show_table(_title(named), _COLUMNS, [_cells(row) for row in rows])
-        click.echo(_ending(named, rows) + "\n")
+    for name, found, rows in tables:
+        show_table(_title(name, found), _COLUMNS, [_cells(row) for row in rows])
+        click.echo(_ending(found, rows) + "\n")
 
 
 schedule_command.help = (schedule_command.help or "").replace("PRESETS", ", ".join(PRESETS))
 
 
-def _rows(named: Named, attempts: int | None) -> list[Row]:
+def _rows(policy: Policy, attempts: int | None) -> list[Row]:
     if attempts is not None:
-        return schedule(named.policy, attempts)
-    rows = schedule(named.policy, usual_length(named.policy, _max_attempts(named)))
-    return [row for row in rows if row.number == 1 or row.total_low <= _deadline(named)]
+        return schedule(policy, attempts)
+    most, deadline = _limits(policy)
+    rows = schedule(policy, usual_length(policy, most))
+    return [row for row in rows if row.number == 1 or row.total_low <= deadline]
 
 
-def _deadline(named: Named) -> float:
-    deadline = named.policy.deadline if isinstance(named.policy, RetryPolicy) else None
-    return math.inf if deadline is None else deadline
+def _limits(policy: Policy) -> tuple[int | None, float]:
+    """Return how many attempts a policy allows, None for any number, and how many seconds."""
+    if isinstance(policy, ConnectPolicy):
+        return None, math.inf
+    return policy.max_attempts, math.inf if policy.deadline is None else policy.deadline
 
 
-def _max_attempts(named: Named) -> int | None:
-    return named.policy.max_attempts if isinstance(named.policy, RetryPolicy) else None
-
-
-def _title(named: Named) -> str:
-    waits = "waits before retries" if isinstance(named.policy, RetryPolicy) else "gaps between the starts of attempts"
-    return f"{named.name!r}: {waits}" if ":" in named.name else f"{named.name}: {waits}"
+def _title(name: str, policy: Policy) -> str:
+    waits = "waits before retries" if isinstance(policy, RetryPolicy) else "gaps between the starts of attempts"
+    return f"{name!r}: {waits}" if ":" in name else f"{name}: {waits}"
 
 
 def _cells(row: Row) -> tuple[str, ...]:
@@ -132,19 +120,19 @@ def _cells(row: Row) -> tuple[str, ...]:
     )
 
 
-def _ending(named: Named, rows: list[Row]) -> str:
+def _ending(policy: Policy, rows: list[Row]) -> str:
     """Return a line that says when the policy gives up, because the table may show waits after its last attempt."""
-    attempts = _max_attempts(named)
-    if (early := _before_the_end(named, attempts)) is not None:
+    attempts, deadline = _limits(policy)
+    if (early := _before_the_end(policy, attempts, deadline)) is not None:
         return early
     if attempts is None:
         shown = rows[-1].number
-        settled = named.policy.bounds(shown) == named.policy.bounds(shown + 1)
+        settled = policy.bounds(shown) == policy.bounds(shown + 1)
         return "Continues indefinitely, like the last row." if settled else "Continues indefinitely."
     if attempts == 1:
         return "One attempt, no retries."
     waits = plural(attempts - 1, "wait")
-    last = _last(named, attempts)
+    last = _last(policy, attempts)
     if last is None:
         return f"Gives up after {attempts} attempts, with {waits} between them."
     whole = f"Gives up after {attempts} attempts, with {waits} between them, {_total(last)}."
@@ -154,13 +142,12 @@ def _ending(named: Named, rows: list[Row]) -> str:
     return f"{whole} {unused} not used, because attempt {attempts} is the last."
 
 
-def _before_the_end(named: Named, attempts: int | None) -> str | None:
+def _before_the_end(policy: Policy, attempts: int | None, deadline: float) -> str | None:
     """Return the line of a policy whose deadline may end a call before its attempts are used up; None otherwise."""
-    deadline = _deadline(named)
     if deadline == math.inf or attempts == 1:
         return None
     out_of_time = f"when the next wait would end after the deadline of {seconds(deadline)}"
-    last = _last(named, attempts) if attempts else None
+    last = _last(policy, attempts) if attempts else None
     if attempts is None or (last and last.total_low > deadline):
         return f"Gives up {out_of_time}" + (f", which is before attempt {attempts}." if attempts else ".")
     if last is None or last.total_high > deadline:
@@ -168,9 +155,9 @@ def _before_the_end(named: Named, attempts: int | None) -> str | None:
     return None
 
 
-def _last(named: Named, attempts: int) -> Row | None:
+def _last(policy: Policy, attempts: int) -> Row | None:
     """Return the row of the last wait before the policy gives up; None if there are too many waits to add up."""
-    return schedule(named.policy, attempts - 1)[-1] if attempts <= _MOST_WAITS else None
+    return schedule(policy, attempts - 1)[-1] if attempts <= _MOST_WAITS else None
 
 
 def _total(last: Row) -> str:
@@ -179,16 +166,16 @@ def _total(last: Row) -> str:
     return f"{bounds} in total{expected}"
 
 
-def _document(named: Named, rows: list[Row]) -> dict[str, object]:
-    attempts = _max_attempts(named)
-    last = _last(named, attempts) if attempts and attempts > 1 else None
-    if last and last.total_high > _deadline(named):  # the deadline may come first
+def _document(name: str, policy: Policy, rows: list[Row]) -> dict[str, object]:
+    attempts, deadline = _limits(policy)
+    last = _last(policy, attempts) if attempts and attempts > 1 else None
+    if last and last.total_high > deadline:  # the deadline may come first
         last = None
     bounds = (last.total_low, last.total_high) if last else (0.0, 0.0) if attempts == 1 else None
     return {
-        "policy": named.name,
+        "policy": name,
         "max_attempts": attempts,
-        "deadline": None if _deadline(named) == math.inf else rounded(_deadline(named)),
+        "deadline": None if deadline == math.inf else rounded(deadline),
         "exhausted_after": bounds and [rounded(total) for total in bounds],
         "expected_total": rounded(last.total) if last else 0.0 if attempts == 1 else None,
         "rows": [{name: rounded(value) for name, value in asdict(row).items()} for row in rows],

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 
 from grpc_backoff.cli.view import Activity, Cells, View, duration, failure_fields
+from grpc_backoff.config.target import Address
 from grpc_backoff.connection.connector import Loss
 from grpc_backoff.decide.connections.events import Failure, Stage
 from grpc_backoff.probe.reply import Answerer, Reply, describe_reply
-from grpc_backoff.probe.stages import (
-    Certificate,
-    PassedOver,
-    Reached,
-    Resolved,
-    Secured,
-    Settled,
-    StageRecord,
-    Tunnelled,
-)
+from grpc_backoff.probe.stages import Certificate, Security, StageListener
+
+_CONNECTING = "tcp: waiting for the server to accept the connection"
+_FIRST_BYTES = "waiting for the server's first bytes"
 
 _WIDTHS = (12, -7)
 """The widths of the columns for a stage's name and its duration."""
 
 
-class StageReport:
+class StageReport(StageListener):
     """Shows the stages of one attempt as they complete, and how it ended."""
 
     def __init__(self, view: View) -> None:
@@ -38,15 +33,40 @@ class StageReport:
         self.view.event("remark", text=text)
         self.view.line(text, "dim")
 
-    def passed(self, record: StageRecord) -> None:
-        """Show a stage, its duration and its result, and name the next stage."""
-        stage, facts, found, upcoming = _read(record)
-        if isinstance(record, PassedOver):
-            self.view.event("passed_over", took=record.took, **facts)
-        else:
-            self.view.event("stage", stage=stage.value, took=record.took, **facts)
-        self._stage(stage, record.took, "yellow" if isinstance(record, PassedOver) else "green", *found)
-        self._await(upcoming)
+    def resolved(self, took: float, addresses: Sequence[Address]) -> None:
+        """Show the addresses."""
+        texts = [str(address) for address in addresses]
+        self._passed(Stage.RESOLVE, took, {"addresses": texts}, [", ".join(texts)], _CONNECTING)
+
+    def reached(self, took: float, address: Address, failed: Mapping[Address, str]) -> None:
+        """Show the address that was reached, and those that failed before."""
+        reasons = {str(other): reason for other, reason in failed.items()}
+        texts = [f"tried first: {other}: {reason}" for other, reason in reasons.items()]
+        facts = {"address": str(address), "failed": reasons}
+        self._passed(Stage.TCP, took, facts, [f"connected to {address}", *texts], _FIRST_BYTES)
+
+    def tunnelled(self, took: float, answer: str) -> None:
+        """Show the answer of the HTTP proxy."""
+        self._passed(Stage.TCP, took, {"proxy": answer}, [f"through the HTTP proxy: {answer}"], _FIRST_BYTES)
+
+    def secured(self, took: float, security: Security) -> None:
+        """Show what TLS negotiated, and the server's certificate."""
+        texts = [f"{security.version}, ALPN {security.alpn}, {security.cipher}"]
+        if security.certificate is not None:
+            texts += _certificate(security.certificate)
+        self._passed(Stage.TLS, took, asdict(security), texts, "settings: waiting for the SETTINGS frame")
+
+    def settled(self, took: float, settings: Mapping[str, int]) -> None:
+        """Show the server's SETTINGS."""
+        text = ", ".join(f"{name} {value}" for name, value in settings.items()) or "all defaults"
+        upcoming = "asking whether the server answers calls"
+        self._passed(Stage.SETTINGS, took, {"settings": dict(settings)}, [text], upcoming)
+
+    def passed_over(self, took: float, address: Address, failure: Failure) -> None:
+        """Show the address that failed, and where and why it did."""
+        self.view.event("passed_over", took=took, address=str(address), **failure_fields(failure))
+        self._stage(failure.stage, took, "yellow", f"FAILED: {failure.reason}; trying the next address")
+        self._await(_CONNECTING)
 
     def failed(self, failure: Failure, took: float) -> None:
         """Show the stage at which the attempt failed, and the time spent in it, in seconds."""
@@ -90,6 +110,14 @@ class StageReport:
         self.view.line(f"{outcome} after {duration(seconds)}", style)
         self.view.event("summary", ready=ready, seconds=seconds, **failure_fields(self._failure))
 
+    def _passed(
+        self, stage: Stage, took: float, facts: Mapping[str, object], found: Sequence[str], upcoming: str
+    ) -> None:
+        """Show a stage, what it found, as fields of an event and as lines of text, and what is waited for next."""
+        self.view.event("stage", stage=stage.value, took=took, **facts)
+        self._stage(stage, took, "green", *found)
+        self._await(upcoming)
+
     def _stage(self, stage: Stage, took: float, style: str, first: str, *more: str) -> None:
         self.view.row(Cells(_WIDTHS, [[(stage.value, style)], [(duration(took), "dim")], [(first, "")]]))
         for text in more:
@@ -97,39 +125,6 @@ class StageReport:
 
     def _await(self, text: str) -> None:
         self.view.now(Activity(text, spins=True))
-
-
-def _read(record: StageRecord) -> tuple[Stage, dict[str, object], Sequence[str], str]:
-    """Return a stage, what it found, as fields of an event and as lines of text, and what is waited for next."""
-    connecting = "tcp: waiting for the server to accept the connection"
-    first_bytes = "waiting for the server's first bytes"
-    facts: dict[str, object]
-    match record:
-        case Resolved():
-            addresses = [str(address) for address in record.addresses]
-            return Stage.RESOLVE, {"addresses": addresses}, [", ".join(addresses)], connecting
-        case Reached():
-            failed = {str(address): reason for address, reason in record.failed.items()}
-            texts = [f"tried first: {address}: {reason}" for address, reason in failed.items()]
-            facts = {"address": str(record.address), "failed": failed}
-            return Stage.TCP, facts, [f"connected to {record.address}", *texts], first_bytes
-        case Tunnelled(answer=answer):
-            return Stage.TCP, {"proxy": answer}, [f"through the HTTP proxy: {answer}"], first_bytes
-        case Secured(security=made):
-            facts = {"version": made.version, "cipher": made.cipher, "alpn": made.alpn, "certificate": None}
-            texts = [f"{made.version}, ALPN {made.alpn}, {made.cipher}"]
-            if made.certificate is not None:
-                facts["certificate"] = asdict(made.certificate)
-                texts += _certificate(made.certificate)
-            return Stage.TLS, facts, texts, "settings: waiting for the SETTINGS frame"
-        case Settled():
-            texts = [", ".join(f"{name} {value}" for name, value in record.settings.items()) or "all defaults"]
-            upcoming = "asking whether the server answers calls"
-            return Stage.SETTINGS, {"settings": dict(record.settings)}, texts, upcoming
-        case PassedOver():
-            facts = {"address": str(record.address), **failure_fields(record.failure)}
-            texts = [f"FAILED: {record.failure.reason}; trying the next address"]
-            return record.failure.stage, facts, texts, connecting
 
 
 def _certificate(certificate: Certificate) -> Sequence[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import json
 import math
 import sys
@@ -54,15 +55,22 @@ def span(low: float, high: float) -> str:
 
 
 def write_json(value: object) -> None:
-    """Print one JSON document; infinity and NaN, which JSON cannot represent, become strings."""
-    click.echo(json.dumps(_plain(value), indent=2))
+    """Print one JSON document."""
+    click.echo(json.dumps(plain(value), indent=2))
 
 
-def _plain(value: object) -> object:
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | frozenset):
-        return [_plain(item) for item in (sorted(value) if isinstance(value, frozenset) else value)]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value
+def plain(value: object) -> object:
+    """Return a value as JSON and the file represent it; infinity and NaN, which JSON cannot, become strings."""
+    match value:
+        case dict():
+            return {key: plain(item) for key, item in value.items()}
+        case frozenset() | list() | tuple():
+            return [plain(item) for item in (sorted(value) if isinstance(value, frozenset) else value)]
+        case enum.Enum():
+            return value.value
+        case bool() | int() | str() | None:
+            return value
+        case float() if math.isfinite(value):
+            return value
+        case _:
+            return str(value)

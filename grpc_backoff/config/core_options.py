@@ -17,7 +17,19 @@ Pairs = tuple[tuple[str | bytes, object], ...]
 _MAX_INT32 = 2**31 - 1
 _KEEPALIVE_TIME = "grpc.keepalive_time_ms"
 _XDS = ("xds:", "google-c2p:")
-_SPREADING = {"round_robin", "weighted_round_robin", "ring_hash_experimental", "weighted_target_experimental"}
+_PICK_FIRST = "pick_first"
+_KNOWN = {
+    "grpclb",
+    "outlier_detection_experimental",
+    _PICK_FIRST,
+    "priority_experimental",
+    "ring_hash_experimental",
+    "rls_experimental",
+    "round_robin",
+    "weighted_round_robin",
+    "weighted_target_experimental",
+}
+"""The policies that grpcio's core may know. It takes the first one that it knows."""
 
 
 def first_values(options: Iterable[tuple[str | bytes, object]]) -> dict[str, object]:
@@ -45,15 +57,15 @@ def attempt_options(policy: ConnectPolicy, limit: float, *, spreads: bool) -> Op
     if spreads:
         initial = min(policy.initial_backoff, limit / 1.25)
     return (
-        ("grpc.initial_reconnect_backoff_ms", _milliseconds(initial)),
-        ("grpc.max_reconnect_backoff_ms", _milliseconds(longest if spreads else max(initial, longest))),
-        ("grpc.min_reconnect_backoff_ms", _milliseconds(limit + CORE_LIMIT_SLACK)),
+        ("grpc.initial_reconnect_backoff_ms", milliseconds(initial)),
+        ("grpc.max_reconnect_backoff_ms", milliseconds(longest if spreads else max(initial, longest))),
+        ("grpc.min_reconnect_backoff_ms", milliseconds(limit + CORE_LIMIT_SLACK)),
     )
 
 
 def idle_options(policy: ConnectPolicy) -> Pairs:
     """Return the option for the idle timeout, because the core itself closes unused connections (CB-14)."""
-    return (("grpc.client_idle_timeout_ms", _milliseconds(policy.idle_timeout)),)
+    return (("grpc.client_idle_timeout_ms", milliseconds(policy.idle_timeout)),)
 
 
 def keepalive_options(options: Options, slower: int) -> Options:
@@ -64,8 +76,9 @@ def keepalive_options(options: Options, slower: int) -> Options:
     return ((_KEEPALIVE_TIME, min(keepalive_time * slower, _MAX_INT32)),)
 
 
-def _milliseconds(seconds: float) -> int:
-    return max(1, min(round(seconds * 1000), _MAX_INT32)) if math.isfinite(seconds) else _MAX_INT32
+def milliseconds(seconds: float, least: int = 1) -> int:
+    """Return a time as an option of grpc's, in milliseconds: a number that fits in 32 bits."""
+    return max(least, min(round(seconds * 1000), _MAX_INT32)) if math.isfinite(seconds) else _MAX_INT32
 
 
 def resolver_configures(target: str, options: Mapping[str, object]) -> bool:
@@ -75,23 +88,27 @@ def resolver_configures(target: str, options: Mapping[str, object]) -> bool:
 
 def spreads_calls(target: str, options: Mapping[str, object]) -> bool:
     """Return whether the core uses several connections at once with these options, as all but pick_first do."""
-    return (
-        target.startswith(_XDS)
-        or options.get("grpc.lb_policy_name", "pick_first") != "pick_first"
-        or _service_config_spreads(options.get("grpc.service_config"))
-    )
+    if target.startswith(_XDS):
+        return True
+    config = None
+    if "grpc.service_config" in options:
+        from grpc_backoff.config.service_config import read_json  # noqa: PLC0415 - most channels have none
+
+        config = read_json(options["grpc.service_config"])
+    return balancing_policy(config, options) not in (None, _PICK_FIRST)
 
 
-def _service_config_spreads(text: object) -> bool:
-    if not isinstance(text, str | bytes):
-        return False
-    import json  # noqa: PLC0415 - most channels have no service config
+def balancing_policy(config: object, options: Mapping[str, object]) -> str | None:
+    """Return the name of the policy with which the core balances calls; None for its default, pick_first.
 
-    try:
-        config = json.loads(text)
-        named = [name for entry in config.get("loadBalancingConfig", ()) for name in entry]
-        known = [name for name in named if name in _SPREADING or name == "pick_first"]
-        first = known[0] if known else config.get("loadBalancingPolicy", "").lower()
-    except (ValueError, AttributeError, TypeError):
-        return False  # the core reports the error
-    return first in _SPREADING
+    `config` is the parsed service config, which has precedence over the option `grpc.lb_policy_name`.
+    """
+    config = config if isinstance(config, dict) else {}
+    listed, deprecated = config.get("loadBalancingConfig"), config.get("loadBalancingPolicy")
+    if isinstance(listed, list):
+        named = (name for entry in listed if isinstance(entry, dict) for name in entry)
+        return next((name for name in named if name in _KNOWN), None)
+    if isinstance(deprecated, str) and deprecated:
+        return deprecated.lower()
+    name = options.get("grpc.lb_policy_name")
+    return key_text(name) if isinstance(name, str | bytes) else None

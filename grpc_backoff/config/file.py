@@ -31,7 +31,7 @@ from grpc_backoff.policy.hedging import CallPolicy, HedgingPolicy
 from grpc_backoff.policy.ledger_settings import KEEPING, LEDGER, LedgerSettings
 from grpc_backoff.policy.presets import PRESETS
 from grpc_backoff.policy.retry import RETRYING, RetryPolicy
-from grpc_backoff.policy.setting import ENVIRONMENT_VARIABLE, Setting
+from grpc_backoff.policy.setting import Setting
 
 Section = ResolvedPolicy[ConnectPolicy | RetryPolicy | HedgingPolicy | RetryBudget | LedgerSettings]
 """The result of reading one table of the file."""
@@ -132,31 +132,6 @@ def resolve_ledger(sources: Sequence[Source], policies: Mapping[str, Source]) ->
     if ":" not in policy.value:
         resolve_retry([{"preset": policy}], policies)
     return resolve_plain(LedgerSettings, values)
-
-
-def find_config(config: object, option: str, options: Mapping[str, object]) -> Config | None:
-    """Return a channel's file; None if it has none.
-
-    Args:
-        config: the argument: a parsed file, a path, or None.
-        option: the option that names the file if the argument is None.
-        options: the channel's options. The environment names the file if neither the argument nor these do.
-    """
-    if isinstance(config, Config):
-        return config
-    path, named = (config, "config") if config is not None else (options.get(option), option)
-    if path is None and option not in options:
-        path = os.environ.get(ENVIRONMENT_VARIABLE)
-        if not path:
-            return None
-        try:
-            return read_config(path)
-        except ConfigError as error:  # the program itself does not name this file
-            problem = f"{error.problem} (the environment variable {ENVIRONMENT_VARIABLE} names this file)"
-            raise ConfigError(error.path, problem, error.key) from error.__cause__
-    if not path or not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
-        raise OptionError(named, path, "the path of a file")
-    return read_config(path)
 
 
 def read_config(path: str | os.PathLike[str]) -> Config:

@@ -16,10 +16,10 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from grpc_backoff.base.base_errors import OptionError, near_miss, unknown
+from grpc_backoff.base.base_errors import ConfigError, OptionError, near_miss, unknown
 from grpc_backoff.config.call_policies import REPLAY_LIMIT, CallPolicies
 from grpc_backoff.config.channel_settings import ChannelSetup
-from grpc_backoff.config.core_options import Pairs, first_values, idle_options, key_text
+from grpc_backoff.config.core_options import Pairs, first_values, idle_options, key_text, milliseconds
 from grpc_backoff.config.service_config import read_service_config
 from grpc_backoff.config.settings import CONNECTING, POOLED, read_source, resolve_connect
 from grpc_backoff.config.sources import Source, SourceValue, describe
@@ -42,7 +42,6 @@ OPTION_KEYS = (*_BY_OPTION, CONFIG, FIXED_BACKOFF_MS)
 _WORDS = {setting.name: option for option, setting in _BY_OPTION.items()} | {
     key.removeprefix(PREFIX): key for key in OPTION_KEYS if key.startswith(PREFIX)
 }
-_MAX_INT32 = 2**31 - 1
 _REPLAY_LIMIT = "grpc.per_rpc_retry_buffer_size"
 _MEANT_FOR_US = r"(?i)(?!grpc\.)grpc[^a-z]*backoff[^a-z]+"
 _CARRIED_OUT_HERE = {key: key for key in _BY_OPTION if not key.startswith(PREFIX)}
@@ -87,7 +86,7 @@ def read_options(
     service_config, core = read_service_config(core, values)
     core += idle_options(policy)
     if any("min_resolve_interval" in source for source in sources):
-        core += ((_RESOLVE_INTERVAL_MS, _milliseconds(pool.min_resolve_interval)),)
+        core += ((_RESOLVE_INTERVAL_MS, milliseconds(pool.min_resolve_interval, least=0)),)
     limit = values.get(_REPLAY_LIMIT)
     replay_limit = max(0, limit) if isinstance(limit, int) else REPLAY_LIMIT  # as in the core
     calls = CallPolicies(service_config=service_config, config=file, replay_limit=replay_limit)
@@ -95,11 +94,24 @@ def read_options(
 
 
 def _file(config: object, options: dict[str, object]) -> Config | None:
-    if config is None and CONFIG not in options and not os.environ.get(ENVIRONMENT_VARIABLE):
+    """Return the file that the argument names, or else the option, or else the environment; None if none does."""
+    named, path = ("config", config) if config is not None else (CONFIG, options.get(CONFIG))
+    by_environment = path is None and CONFIG not in options
+    if by_environment and not (path := os.environ.get(ENVIRONMENT_VARIABLE)):
         return None
-    from grpc_backoff.config.file import find_config  # noqa: PLC0415 - most channels have no file
+    from grpc_backoff.config.file import Config, read_config  # noqa: PLC0415 - most channels have no file
 
-    return find_config(config, CONFIG, options)
+    if isinstance(config, Config):
+        return config
+    if not path or not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
+        raise OptionError(named, path, "the path of a file")
+    try:
+        return read_config(path)
+    except ConfigError as error:
+        if not by_environment:  # the program itself names the file
+            raise
+        problem = f"{error.problem} (the environment variable {ENVIRONMENT_VARIABLE} names this file)"
+        raise ConfigError(error.path, problem, error.key) from error.__cause__
 
 
 def _sort(options: Iterable[tuple[str | bytes, object]]) -> tuple[dict[str, object], Pairs, tuple[str, ...]]:
@@ -147,7 +159,3 @@ def _source(options: dict[str, object]) -> Source:
             **{part: SourceValue(set_to, FIXED_BACKOFF_MS, value, "option") for part, set_to in parts.items()},
         }
     return source
-
-
-def _milliseconds(seconds: float) -> int:
-    return min(round(seconds * 1000), _MAX_INT32)

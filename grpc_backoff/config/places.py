@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.base.record import NamedTuple, record
-from grpc_backoff.config.core_options import Pairs, first_values, key_text, resolver_configures
+from grpc_backoff.config.core_options import Pairs, balancing_policy, first_values, key_text, resolver_configures
 from grpc_backoff.config.proxies import DIRECT, proxy_applies
 from grpc_backoff.config.service_config import read_json
 from grpc_backoff.config.target import Address, Target, parse_target
@@ -29,20 +29,6 @@ _AUTHORITY = "grpc.default_authority"
 _OVERRIDE = "grpc.ssl_target_name_override"
 _ROUND_ROBIN = "round_robin"
 _PICK_FIRST = "pick_first"
-_KNOWN = frozenset(
-    {
-        _ROUND_ROBIN,
-        "grpclb",
-        "outlier_detection_experimental",
-        _PICK_FIRST,
-        "priority_experimental",
-        "ring_hash_experimental",
-        "rls_experimental",
-        "weighted_round_robin",
-        "weighted_target_experimental",
-    }
-)
-"""The policies that grpcio's core may know. It takes the first one that it knows."""
 _NUMERIC = r"ipv[46]:.*"
 _WITH_PORTS = r"ipv4:/{0,3}[\d.]+:\d+(,[\d.]+:\d+)*|ipv6:/{0,3}\[[^\]]+\]:\d+(,\[[^\]]+\]:\d+)*"
 
@@ -78,7 +64,7 @@ def read_balancing(core: Pairs) -> tuple[bool, str | None]:
     config = read_json(named.get(_SERVICE_CONFIG, "{}"))
     if not isinstance(config, dict):
         return False, None
-    policy, asked = _policy(config, named), config.get(_HEALTH)
+    policy, asked = balancing_policy(config, named), config.get(_HEALTH)
     round_robin = policy == _ROUND_ROBIN
     if asked is None or named.get(_INHIBITED) or policy not in (None, _PICK_FIRST, _ROUND_ROBIN):
         return round_robin, None
@@ -157,16 +143,6 @@ def _endpoint(address: Address) -> str:
         return f"{host}:{port}"
     scope = address.sockaddr[3]
     return f"[{host.partition('%')[0]}%{scope}]:{port}" if scope else f"[{host}]:{port}"
-
-
-def _policy(config: Mapping[str, object], named: Mapping[str, object]) -> object:
-    listed, deprecated, name = config.get("loadBalancingConfig"), config.get("loadBalancingPolicy"), named.get(_POLICY)
-    if isinstance(listed, list):
-        found = [name for entry in listed if isinstance(entry, dict) for name in entry if name in _KNOWN]
-        return found[0] if found else None
-    if isinstance(deprecated, str) and deprecated:
-        return deprecated.lower()
-    return key_text(name) if isinstance(name, str | bytes) else None
 
 
 def _without(key: str, value: object, *names: str) -> object:

@@ -66,14 +66,14 @@ def read_string(text: str, table: Sequence[Setting] | None, key: str = "policy")
             raise OptionError(
                 name, value, "each setting at most once", problem=f"{name!r} is set twice in {key}={shown(text)}"
             )
-        values[name] = (name, _scalar(value))
+        values[name] = (name, scalar(value))
     return read_source(table, values, "policy string", Unit.WRITTEN)
 
 
-def _scalar(text: str) -> object:
-    """Return the boolean or number that the text represents, as TOML would read it; otherwise the text itself."""
-    if text in ("true", "false"):
-        return text == "true"
+def scalar(text: str) -> bool | float | str:
+    """Return the boolean or number that the text represents, in any case; otherwise the text itself."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
     try:
         return int(text) if re.fullmatch(_WHOLE, text) else float(text)
     except ValueError:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.config.core_options import first_values
-from grpc_backoff.config.target import AF_UNIX, parse_target
+from grpc_backoff.config.target import parse_target
 
 _ENABLED = "grpc.enable_http_proxy"
 _OPTION = "grpc.http_proxy"
@@ -47,8 +47,7 @@ def is_proxied(target: str, core: Iterable[tuple[str | bytes, object]]) -> bool:
         read = parse_target(target)
     except OptionError:  # what only the core can resolve
         return False
-    sockets = any(address.family is AF_UNIX for address in read.addresses)
-    return not sockets and len(read.addresses) <= 1 and proxy_of(read.host, named, environment) != ""
+    return not read.unix and len(read.addresses) <= 1 and proxy_of(read.host, named, environment) != ""
 
 
 def proxy_of(host: str, options: Mapping[str, object], environment: Mapping[str, str]) -> str:

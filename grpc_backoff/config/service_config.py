@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.base.record import NamedTuple, record
 from grpc_backoff.config.call_policies import MethodConfig, ServiceConfig
 from grpc_backoff.config.core_options import Pairs, key_text
-from grpc_backoff.policy import checks
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.budget import BUDGETING, RetryBudget
 from grpc_backoff.policy.checks import STATUS_CODES, Unit, read_duration
@@ -42,8 +42,16 @@ MOST_ATTEMPTS = 5
 
 _SERVICE_CONFIG = "grpc.service_config"
 _ENABLE_RETRIES = "grpc.enable_retries"
+_RETRYING = {
+    "delay": "initialBackoff",
+    "multiplier": "backoffMultiplier",
+    "max_delay": "maxBackoff",
+    "max_attempts": "maxAttempts",
+    "codes": "retryableStatusCodes",
+}
+_HEDGING = {"hedging_delay": "hedgingDelay", "max_attempts": "maxAttempts", "non_fatal_codes": "nonFatalStatusCodes"}
 _THROTTLING = {"max_tokens": "maxTokens", "token_ratio": "tokenRatio"}
-_CHECKS = checks_of((*BUDGETING, *HEDGING, *RETRYING))
+_CHECKS = checks_of((*BUDGETING, *HEDGING, *RETRYING), "max_attempts")
 _NANOSECONDS = 9  # a Duration has this many digits after the point
 _LEAST = 0.001  # grpc's C-core truncates anything less to 0 and rejects that
 _MOST = 315_576_000_000  # 10,000 years, the largest Duration
@@ -96,14 +104,8 @@ def _read_hedging(entry: Mapping[str, object]) -> HedgingPolicy | None:
     if entry.get("retryPolicy") is not None:
         problem = "'retryPolicy' besides 'hedgingPolicy': a method is either retried or hedged"
         raise OptionError("hedgingPolicy", native, "no retryPolicy besides it", problem=problem)
-    if not isinstance(native, Mapping):
-        raise OptionError("hedgingPolicy", native, "an object")
-    codes = native.get("nonFatalStatusCodes", [])
-    return HedgingPolicy(
-        hedging_delay=checks.pause("hedgingPolicy.hedgingDelay", native.get("hedgingDelay", "0s"), Unit.JSON),
-        max_attempts=min(_attempts("hedgingPolicy.maxAttempts", native.get("maxAttempts")), MOST_COPIES),
-        non_fatal_codes=_codes("non_fatal_codes", "hedgingPolicy.nonFatalStatusCodes", codes),
-    )
+    read = _read("hedgingPolicy", native, _HEDGING, {"hedgingDelay": "0s", "nonFatalStatusCodes": []})
+    return HedgingPolicy(**{**read, "max_attempts": min(read["max_attempts"], MOST_COPIES)})
 
 
 def _without_retries(
@@ -189,18 +191,29 @@ def from_service_config(retry_policy: Mapping[str, object]) -> RetryPolicy:
         OptionError: a key is missing or has a value that gRPC would reject, or the multiplier is below 1, which this
             library does not allow.
     """
-    if not isinstance(retry_policy, Mapping):
-        raise OptionError("retryPolicy", retry_policy, "an object")
-    delay, multiplier, cap = (
-        _CHECKS[part](f"retryPolicy.{key}", retry_policy.get(key), Unit.JSON)
-        for part, key in (("delay", "initialBackoff"), ("multiplier", "backoffMultiplier"), ("max_delay", "maxBackoff"))
-    )
-    return RetryPolicy(
-        backoff=BackoffPolicy(strategy=Exponential(delay, multiplier), cap=cap, jitter=NATIVE_JITTER),
-        max_attempts=_attempts("retryPolicy.maxAttempts", retry_policy.get("maxAttempts")),
-        server_delay_jitter=0.0,
-        codes=_codes("codes", "retryPolicy.retryableStatusCodes", retry_policy.get("retryableStatusCodes")),
-    )
+    read = _read("retryPolicy", retry_policy, _RETRYING)
+    strategy = Exponential(read.pop("delay"), read.pop("multiplier"))
+    backoff = BackoffPolicy(strategy=strategy, cap=read.pop("max_delay"), jitter=NATIVE_JITTER)
+    return RetryPolicy(backoff=backoff, server_delay_jitter=0.0, **read)
+
+
+def _read(
+    name: str, native: object, keys: Mapping[str, str], defaults: Mapping[str, object] = MappingProxyType({})
+) -> dict[str, Any]:
+    """Return the checked values of an object of a service config, by part; `keys` has the key of each part."""
+    if not isinstance(native, Mapping):
+        raise OptionError(name, native, "an object")
+    written = {**defaults, **native}
+    return {part: _check(part, f"{name}.{key}", written.get(key)) for part, key in keys.items()}
+
+
+def _check(part: str, key: str, value: object) -> Any:
+    if part == "max_attempts":
+        return _attempts(key, value)
+    if part in ("codes", "non_fatal_codes") and isinstance(value, list):  # codes may be given by number, too
+        numbered = dict(enumerate(STATUS_CODES, 1))
+        value = [numbered.get(code, code) if type(code) is int else code for code in value]
+    return _CHECKS[part](key, value, Unit.JSON)
 
 
 def _attempts(key: str, value: object) -> int:
@@ -208,15 +221,6 @@ def _attempts(key: str, value: object) -> int:
     if isinstance(value, int | float) and not isinstance(value, bool) and value > 1 and value % 1 == 0:
         return int(value)
     raise OptionError(key, value, "a whole number above 1")
-
-
-def _codes(part: str, key: str, codes: object) -> frozenset[str]:
-    """Check status codes, which may be given by name or by number."""
-    if isinstance(codes, list):
-        numbered = dict(enumerate(STATUS_CODES, 1))
-        codes = [numbered.get(code, code) if type(code) is int else code for code in codes]
-    checked: frozenset[str] = _CHECKS[part](key, codes, Unit.JSON)
-    return checked
 
 
 def _write_duration(seconds: float) -> str:
@@ -231,16 +235,7 @@ def read_throttling(config: Mapping[str, object]) -> RetryBudget | None:
         OptionError: gRPC would reject one of the values.
     """
     throttling = config.get("retryThrottling")
-    if throttling is None:
-        return None
-    if not isinstance(throttling, Mapping):
-        raise OptionError("retryThrottling", throttling, "an object")
-    return RetryBudget(
-        **{
-            part: _CHECKS[part](f"retryThrottling.{key}", throttling.get(key), Unit.JSON)
-            for part, key in _THROTTLING.items()
-        }
-    )
+    return None if throttling is None else RetryBudget(**_read("retryThrottling", throttling, _THROTTLING))
 
 
 def read_json(text: object) -> Any:

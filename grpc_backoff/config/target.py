@@ -74,6 +74,16 @@ class Target(NamedTuple):
     port: int
     addresses: tuple[Address, ...] = ()
 
+    @property
+    def unix(self) -> bool:
+        """Whether this is a Unix socket."""
+        return any(address.family is AF_UNIX for address in self.addresses)
+
+    @property
+    def place(self) -> str:
+        """The host and the port, with an IPv6 address in brackets."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
 
 def parse_target(text: str) -> Target:
     """Parse a target string.

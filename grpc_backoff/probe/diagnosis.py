@@ -7,17 +7,17 @@ server distinguish them (`looks.py`).
 from __future__ import annotations
 
 import errno
+import os
 import socket
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-from grpc_backoff.config.target import Address
 from grpc_backoff.connection.connector import ConnectError, Loss
 from grpc_backoff.decide.connections.events import Failure, Stage
 from grpc_backoff.probe.dial import ALPN
+from grpc_backoff.probe.http2 import Http2Connector
 from grpc_backoff.probe.looks import look_at_certificate, look_for_tls, look_in_plaintext
 from grpc_backoff.probe.reply import Answerer, Reply
 from grpc_backoff.probe.stages import NoSettings, NoTunnel, Security, WrongAlpn
@@ -31,31 +31,10 @@ class Diagnosis(NamedTuple):
     advice: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Circumstances:
-    """The circumstances of a failed attempt.
-
-    Attributes:
-        address: the server's address; None if none was reached, or only a proxy's, so that nothing can be looked at.
-        server_name: the name that the server's certificate was checked against.
-        tls: whether TLS was used.
-        shows_certificate: whether there was a client certificate to present.
-        unix: whether the target is a Unix socket.
-        proxied: whether an HTTP proxy was dialled instead of the server.
-    """
-
-    address: Address | None
-    server_name: str
-    tls: bool
-    shows_certificate: bool = False
-    unix: bool = False
-    proxied: bool = False
-
-
-async def diagnose(error: ConnectError, tried: Circumstances) -> Diagnosis:
-    """Explain a failed attempt; this may probe the server again, for a few seconds."""
+async def diagnose(error: ConnectError, tried: Http2Connector) -> Diagnosis:
+    """Explain an attempt that has failed with this error; this may probe the server again, for a few seconds."""
     found = await _diagnose(error, tried)
-    return _of_a_socket(found) if tried.unix else found
+    return _of_a_socket(found) if tried.target.unix else found
 
 
 def _of_a_socket(diagnosis: Diagnosis) -> Diagnosis:
@@ -63,16 +42,16 @@ def _of_a_socket(diagnosis: Diagnosis) -> Diagnosis:
     return Diagnosis(diagnosis.meaning.replace(" port", " socket"), diagnosis.advice.replace(" port", " socket"))
 
 
-async def _diagnose(error: ConnectError, tried: Circumstances) -> Diagnosis:
+async def _diagnose(error: ConnectError, tried: Http2Connector) -> Diagnosis:
     cause = error.__cause__
     if error.failure.stage is Stage.RESOLVE:
         meaning, advice = _resolve(cause)
-        return Diagnosis(meaning, f"{advice} This is the name of the HTTP proxy." if tried.proxied else advice)
-    if error.failure.stage is Stage.TCP or (tried.address is None and not tried.proxied):
+        return Diagnosis(meaning, f"{advice} This is the name of the HTTP proxy." if tried.proxy else advice)
+    if error.failure.stage is Stage.TCP or (tried.address is None and tried.proxy is None):
         if isinstance(cause, NoTunnel):
             return _TUNNEL.get(cause.status, _NO_TUNNEL)
-        meaning, advice = _tcp(cause, unix=tried.unix)
-        return Diagnosis(meaning, f"{advice} This is the address of the HTTP proxy." if tried.proxied else advice)
+        meaning, advice = _tcp(cause, unix=tried.target.unix)
+        return Diagnosis(meaning, f"{advice} This is the address of the HTTP proxy." if tried.proxy else advice)
     if error.failure.stage is Stage.TLS:
         return await _tls(cause, tried)
     return await _settings(cause, tried)
@@ -218,8 +197,12 @@ def _tcp(cause: BaseException | None, *, unix: bool) -> Diagnosis:
             "Check the address, and the firewalls and security groups in between.",
         )
     number = cause.errno if isinstance(cause, OSError) else None
-    known = _TCP | _UNIX if unix else _TCP
-    return known.get(number or 0) or Diagnosis("No socket connection could be made.", "See the system's message above.")
+    other = Diagnosis("No socket connection could be made.", "See the system's message above.")
+    return _tcp_diagnoses(unix=unix).get(number or 0, other)
+
+
+def _tcp_diagnoses(*, unix: bool) -> Mapping[int, Diagnosis]:
+    return _TCP | _UNIX if unix else _TCP
 
 
 # TLS.
@@ -281,7 +264,7 @@ _ALERTS = (
 """The meaning of each TLS alert; OpenSSL's names for alerts have various prefixes."""
 
 
-async def _tls(cause: BaseException | None, tried: Circumstances) -> Diagnosis:
+async def _tls(cause: BaseException | None, tried: Http2Connector) -> Diagnosis:
     if isinstance(cause, ssl.SSLCertVerificationError):
         return _certificate(cause.verify_code, await look_at_certificate(tried.address, tried.server_name))
     # Without a name for the reason, Python has OpenSSL's text of it.
@@ -327,15 +310,15 @@ def _on(moment: datetime | None) -> str:
     return f" on {moment:%Y-%m-%d %H:%M} UTC" if moment else ""
 
 
-async def _no_tls(cause: BaseException | None, tried: Circumstances) -> Diagnosis:
+async def _no_tls(cause: BaseException | None, tried: Http2Connector) -> Diagnosis:
     """Explain a server that does not complete a TLS handshake."""
-    seen = await look_in_plaintext(tried.address)
-    if seen.settings:
+    head = await look_in_plaintext(tried.address)
+    if head is None:
         return Diagnosis("This is a plaintext port: it speaks HTTP/2 without TLS.", _IN_PLAINTEXT)
-    if seen.head.startswith(b"HTTP/"):
+    if head.startswith(b"HTTP/"):
         return Diagnosis("This is a plaintext port of an HTTP/1 server.", _ANOTHER_PORT)
-    if seen.head and not seen.head.startswith(TLS_ALERT):
-        return Diagnosis(f"This is not a TLS port: in plaintext, {describe(seen.head)}.", _ANOTHER_PORT)
+    if head and not head.startswith(TLS_ALERT):
+        return Diagnosis(f"This is not a TLS port: in plaintext, {describe(head)}.", _ANOTHER_PORT)
     if isinstance(cause, TimeoutError):
         return Diagnosis(
             "The server accepts the connection but does not answer: it hangs, or is not a TLS server.", _SILENT
@@ -347,7 +330,7 @@ async def _no_tls(cause: BaseException | None, tried: Circumstances) -> Diagnosi
 # SETTINGS.
 
 
-async def _settings(cause: BaseException | None, tried: Circumstances) -> Diagnosis:
+async def _settings(cause: BaseException | None, tried: Http2Connector) -> Diagnosis:
     found = cause if isinstance(cause, NoSettings) else NoSettings(b"", cause)
     if tried.tls:
         return await _settings_behind_tls(found, tried)
@@ -360,7 +343,7 @@ async def _settings(cause: BaseException | None, tried: Circumstances) -> Diagno
     return _no_settings(found)
 
 
-async def _settings_behind_tls(found: NoSettings, tried: Circumstances) -> Diagnosis:
+async def _settings_behind_tls(found: NoSettings, tried: Http2Connector) -> Diagnosis:
     if found.head or isinstance(found.error, TimeoutError):
         return _no_settings(found)
     hangs_up = "The server hangs up right after the TLS handshake"
@@ -398,12 +381,6 @@ _HANGS_UP_ON_TLS = Diagnosis(
     f"Check whether the port speaks TLS, and whether it requires a certificate (--cert and --key). {_PROXY}",
 )
 _WORDS: tuple[tuple[str, Diagnosis], ...] = (
-    ("Connection refused", _TCP[errno.ECONNREFUSED]),
-    ("No such file or directory", _TCP[errno.ENOENT]),
-    ("Permission denied", _TCP[errno.EACCES]),
-    ("Network is unreachable", _NO_WAY),
-    ("No route to host", _NO_WAY),
-    ("Cannot assign requested address", _NO_WAY),
     ("WRONG_VERSION_NUMBER", Diagnosis("This is not a TLS port, but it may be a plaintext port.", _IN_PLAINTEXT)),
     (
         "certificate has expired",
@@ -423,15 +400,12 @@ _WORDS: tuple[tuple[str, Diagnosis], ...] = (
     ),
 )
 _HANGING_UP = ("Socket closed", "Connection reset", "Delayed close", "Handshake read failed", "hung up")
-_UNIX_WORDS = (
-    ("Connection refused", _UNIX[errno.ECONNREFUSED]),
-    ("Protocol wrong type for socket", _UNIX[errno.EPROTOTYPE]),
-)
 
 
 def read_reason(failure: Failure, *, tls: bool, unix: bool) -> Diagnosis | None:
     """Explain a channel's failure from its text alone; None if the text is not enough."""
-    known = (*(_UNIX_WORDS if unix else ()), *_WORDS, *_ALERTS)
+    of_sockets = ((os.strerror(number), diagnosis) for number, diagnosis in _tcp_diagnoses(unix=unix).items())
+    known = (*of_sockets, *_WORDS, *_ALERTS)
     found = next((diagnosis for words, diagnosis in known if words in failure.reason), None)
     if found is None and any(words in failure.reason for words in _HANGING_UP):
         found = _HANGS_UP_ON_TLS if tls else _HANGS_UP

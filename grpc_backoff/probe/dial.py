@@ -8,6 +8,7 @@ limit their combined time (CB-3).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import os
 import re
@@ -18,12 +19,13 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.base.record import record
-from grpc_backoff.config.target import AF_UNIX, Address, Target, parse_target
+from grpc_backoff.config.target import Address, Target, parse_target
 from grpc_backoff.connection.connector import ConnectError
 from grpc_backoff.decide.connections.events import Failure, Stage
 from grpc_backoff.probe.stages import Certificate, NoTunnel, Security
@@ -31,15 +33,15 @@ from grpc_backoff.probe.stages import Certificate, NoTunnel, Security
 ALPN = "h2"
 """The only protocol that gRPC uses over TLS."""
 
-CLOSED_WITHIN = 0.2
+_CLOSED_WITHIN = 0.2
 """How long an orderly close of TLS or HTTP/2 may delay closing the socket, in seconds."""
+_CHUNK = 4 * 1024
+"""How many bytes are read in one turn of the event loop."""
 
 _STAGGER = 0.25
 """How long to wait for one address before trying the next in parallel, in seconds (Happy Eyeballs, gRFC A61)."""
 _LONGEST_HEAD = 16 * 1024
 """The longest answer of an HTTP proxy that is read, in bytes."""
-_FAR_OFF = 24 * 3600.0
-"""A timeout for asyncio's handshakes, in seconds, that is long enough for the attempt's own limit to expire first."""
 
 _SHORT = {
     "commonName": "CN",
@@ -50,7 +52,7 @@ _SHORT = {
     "stateOrProvinceName": "ST",
 }
 
-ProtocolT = TypeVar("ProtocolT", bound=asyncio.BaseProtocol)
+ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,14 +170,11 @@ def read_proxy(url: str) -> HttpProxy:
 async def tunnel(sock: socket.socket, target: Target, credentials: str) -> str:
     """Ask an HTTP proxy on a connected socket for a tunnel to a target; return the first line of its answer.
 
-    If this fails, the socket is closed.
-
     Raises:
         ConnectError: the proxy does not make the tunnel.
     """
     loop, head = asyncio.get_running_loop(), b""
-    host = f"[{target.host}]" if ":" in target.host else target.host
-    lines = [f"CONNECT {host}:{target.port} HTTP/1.1", f"Host: {host}:{target.port}"]
+    lines = [f"CONNECT {target.place} HTTP/1.1", f"Host: {target.place}"]
     if credentials:
         lines.append(f"Proxy-Authorization: Basic {b64encode(credentials.encode()).decode()}")
     try:
@@ -185,59 +184,99 @@ async def tunnel(sock: socket.socket, target: Target, credentials: str) -> str:
             if not byte:
                 break
             head += byte
-    except BaseException as error:
-        sock.close()
-        if isinstance(error, OSError):
-            raise ConnectError(Failure(Stage.TCP, f"the HTTP proxy broke off: {in_words(error)}")) from error
-        raise
+    except OSError as error:
+        raise ConnectError(Failure(Stage.TCP, f"the HTTP proxy broke off: {in_words(error)}")) from error
     answer = head.partition(b"\r\n")[0].decode(errors="replace")
     found = re.fullmatch(r"HTTP/1\.[01] ([1-5][0-9][0-9])(?: .*)?", answer)
     if found is None or found[1][0] != "2" or not head.endswith(b"\r\n\r\n"):
-        sock.close()
         said = f"answered {answer!r}" if found else "did not answer in HTTP"
         raise ConnectError(Failure(Stage.TCP, f"the HTTP proxy {said}")) from NoTunnel(int(found[1]) if found else 0)
     return answer
 
 
-async def secure(
-    sock: socket.socket, tls: ssl.SSLContext | None, server_name: str, make_protocol: Callable[[], ProtocolT]
-) -> ProtocolT:
-    """Attach a protocol to a connected socket, over TLS if there is a context for it.
+class Transport:
+    """A connected socket, which one task at a time uses: bytes in and out, through TLS once `secure` has returned.
 
-    The transport then owns the socket. If this fails, the socket is closed.
+    TLS runs on buffers here, because asyncio's transports hide how a handshake failed, and what arrived before a reset.
+
+    Attributes:
+        tls: the client's end of TLS; None without TLS.
     """
-    loop = asyncio.get_running_loop()
-    connect: Callable[..., Any] = loop.create_connection
-    if sock.family is AF_UNIX:
-        connect = loop.create_unix_connection
-    options: dict[str, Any] = {"sock": sock}
-    if tls is not None:
-        options |= {"ssl": tls, "server_hostname": server_name}
-        options |= {"ssl_handshake_timeout": _FAR_OFF, "ssl_shutdown_timeout": CLOSED_WITHIN}
+
+    def __init__(self, sock: socket.socket) -> None:
+        """Own a connected socket, which has to be non-blocking."""
+        self.tls: ssl.SSLObject | None = None
+        self._sock = sock
+        self._loop = asyncio.get_running_loop()
+        self._arrived, self._leaving = ssl.MemoryBIO(), ssl.MemoryBIO()
+
+    async def secure(self, context: ssl.SSLContext, server_name: str) -> ssl.SSLObject:
+        """Make a TLS handshake and return the client's end of TLS."""
         try:
-            tls.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname=server_name)
-        except (TypeError, ValueError) as error:  # asyncio would log an error and leave the socket open
-            sock.close()
+            self.tls = context.wrap_bio(self._arrived, self._leaving, server_hostname=server_name)
+        except (TypeError, ValueError) as error:
             raise ConnectError(Failure(Stage.TLS, f"no certificate can be issued for {server_name!r}")) from error
-    try:
-        _, protocol = await connect(make_protocol, **options)
-    except BaseException as error:
-        if not isinstance(loop, asyncio.BaseEventLoop):
-            # uvloop closes the descriptor, but not always through the socket object, which would then close it again.
-            sock.detach()
-        if isinstance(error, OSError):
+        try:
+            await self._through(self.tls.do_handshake)
+        except (EOFError, OSError) as error:
             raise ConnectError(Failure(Stage.TLS, _handshake_words(error))) from error
-        raise
-    made: ProtocolT = protocol
-    return made
+        return self.tls
+
+    async def send(self, data: bytes) -> None:
+        """Send bytes, and wait while the server does not read."""
+        if self.tls is not None and data:
+            self.tls.write(data)
+            data = self._leaving.read()
+        await self._loop.sock_sendall(self._sock, data)
+
+    async def receive(self) -> bytes:
+        """Return what has arrived, a few KiB at most; nothing if the server has closed the connection."""
+        await asyncio.sleep(0)  # a flood of small frames must not block the event loop
+        if self.tls is None:
+            return await self._loop.sock_recv(self._sock, _CHUNK)
+        with contextlib.suppress(EOFError, ssl.SSLEOFError, ssl.SSLZeroReturnError):
+            return await self._through(partial(self.tls.read, _CHUNK))
+        return b""
+
+    async def close(self, last: bytes = b"") -> None:
+        """Send the last bytes, end TLS, and close the socket; all that takes at most 200 ms."""
+        try:
+            with contextlib.suppress(EOFError, OSError, ValueError):  # ValueError if the socket is closed already
+                async with asyncio.timeout(_CLOSED_WITHIN):
+                    await self.send(last)
+                    if self.tls is not None:
+                        await self._through(self.tls.unwrap)
+        finally:
+            self.abort()
+
+    def abort(self) -> None:
+        """Close the socket immediately (CB-3)."""
+        self._sock.close()
+
+    async def _through(self, step: Callable[[], ResultT]) -> ResultT:
+        """Take a step of TLS, for which bytes may have to come and go; EOFError if the server closes the connection."""
+        while True:
+            try:
+                result = step()
+            except ssl.SSLWantReadError:
+                await self._flush()
+            else:
+                await self._flush()
+                return result
+            data = await self._loop.sock_recv(self._sock, _CHUNK)
+            if not data:
+                raise EOFError
+            self._arrived.write(data)
+
+    async def _flush(self) -> None:
+        if self._leaving.pending:
+            await self._loop.sock_sendall(self._sock, self._leaving.read())
 
 
-def security_of(transport: asyncio.BaseTransport) -> Security | None:
-    """Return what TLS negotiated; None without TLS."""
-    tls = transport.get_extra_info("ssl_object")
-    if tls is None:
-        return None
-    shown, cipher = tls.getpeercert(), tls.cipher()
+def security_of(tls: ssl.SSLObject) -> Security:
+    """Return what TLS negotiated."""
+    shown: Any = tls.getpeercert()  # which is more than its type says
+    cipher = tls.cipher()
     certificate = None
     if shown:
         certificate = Certificate(
@@ -266,10 +305,10 @@ def _moment(text: str) -> datetime | None:
         return None  # a certificate may contain nonsense
 
 
-def _handshake_words(error: OSError) -> str:
+def _handshake_words(error: EOFError | OSError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the server's certificate was not accepted: {in_words(error)}"
-    if isinstance(error, ConnectionResetError) and not error.errno:  # how asyncio reports an EOF here
+    if isinstance(error, EOFError | ssl.SSLEOFError):
         return "the server closed the connection during the handshake"
     return f"the handshake failed: {in_words(error)}"
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from dataclasses import dataclass
 
 from grpc_backoff.config.target import DEFAULT_PORT, Address, Target
 from grpc_backoff.connection.connector import ConnectError
-from grpc_backoff.probe.dial import ALPN, reach, secure, security_of
+from grpc_backoff.probe.dial import ALPN, Transport, reach, security_of
 from grpc_backoff.probe.http2 import Http2Connector
 from grpc_backoff.probe.stages import NoSettings, Security
 
@@ -23,27 +22,19 @@ _NO_CHECK_TIME = 0x200000
 """OpenSSL's X509_V_FLAG_NO_CHECK_TIME, for which the module ssl has no name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plaintext:
-    """A server's response to HTTP/2 in plaintext: SETTINGS, or else the first bytes that it sends."""
-
-    settings: bool
-    head: bytes = b""
-
-
-async def look_in_plaintext(address: Address | None) -> Plaintext:
-    """Start HTTP/2 without TLS and return the server's response."""
+async def look_in_plaintext(address: Address | None) -> bytes | None:
+    """Start HTTP/2 without TLS; return the first bytes of the server, or None if SETTINGS arrive."""
     if address is None:
-        return Plaintext(settings=False)
+        return b""
     connector = Http2Connector(Target(str(address), str(address), DEFAULT_PORT, (address,)))
     try:
         await connector.connect(_LIMIT)
     except ConnectError as error:
         cause = error.__cause__
-        return Plaintext(settings=False, head=cause.head if isinstance(cause, NoSettings) else b"")
+        return cause.head if isinstance(cause, NoSettings) else b""
     finally:
         await connector.close(None)
-    return Plaintext(settings=True)
+    return None
 
 
 async def look_for_tls(
@@ -54,7 +45,7 @@ async def look_for_tls(
     tls.maximum_version = newest
     tls.set_alpn_protocols([ALPN, "http/1.1"])
     found = await _shake_hands(address, server_name, tls)
-    return found.security if found else None
+    return found and found[0]
 
 
 async def look_at_certificate(address: Address | None, server_name: str) -> Security | None:
@@ -70,9 +61,9 @@ async def look_at_certificate(address: Address | None, server_name: str) -> Secu
     tls.check_hostname = False
     tls.verify_flags = ssl.VerifyFlags(ssl.VERIFY_X509_PARTIAL_CHAIN | _NO_CHECK_TIME)
     with contextlib.suppress(ssl.SSLError, ValueError):
-        tls.load_verify_locations(cadata=found.certificate)
+        tls.load_verify_locations(cadata=found[1])
     found = await _shake_hands(address, server_name, tls)
-    return found.security if found else None
+    return found and found[0]
 
 
 def _taking_any_certificate() -> ssl.SSLContext:
@@ -82,31 +73,18 @@ def _taking_any_certificate() -> ssl.SSLContext:
     return tls
 
 
-async def _shake_hands(address: Address | None, server_name: str, tls: ssl.SSLContext) -> _Keeper | None:
-    """Make a TLS handshake and close the connection; return None if the handshake fails."""
+async def _shake_hands(address: Address | None, server_name: str, tls: ssl.SSLContext) -> tuple[Security, bytes] | None:
+    """Make a TLS handshake and hang up; return what it negotiated and the server's certificate (DER)."""
     if address is None:
         return None
     with contextlib.suppress(ConnectError, TimeoutError):
         async with asyncio.timeout(_LIMIT):
-            dialled = await reach([address])
-            keeper = await secure(dialled.sock, tls, server_name, _Keeper)
-            await keeper.closed.wait()
-        return keeper
+            transport = Transport((await reach([address])).sock)
+            try:
+                made = await transport.secure(tls, server_name)
+                found = security_of(made), made.getpeercert(binary_form=True) or b""
+                await transport.close()
+            finally:
+                transport.abort()
+        return found
     return None
-
-
-class _Keeper(asyncio.Protocol):
-    """Records what a handshake negotiated, and the server's certificate, in DER; then it hangs up."""
-
-    def __init__(self) -> None:
-        self.security: Security | None = None
-        self.certificate = b""
-        self.closed = asyncio.Event()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.security = security_of(transport)
-        self.certificate = transport.get_extra_info("ssl_object").getpeercert(binary_form=True) or b""
-        transport.close()
-
-    def connection_lost(self, _exc: Exception | None) -> None:
-        self.closed.set()

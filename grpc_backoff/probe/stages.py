@@ -1,10 +1,4 @@
-"""Frozen records of what each stage of an attempt found, for callers that want more than the outcome.
-
-A connector that observes the stages reports them as they complete, in this order: `Resolved`, `Reached`, `Tunnelled`
-(only through an HTTP proxy), `Secured` (only with TLS), and `Settled`. If a target has several addresses and one fails
-after it was reached, `PassedOver` reports that, followed by `Reached` for the next. `took` is the duration of one stage
-alone, in seconds.
-"""
+"""What the stages of an attempt find, and the causes of their failures, for callers that want more than the outcome."""
 
 from __future__ import annotations
 
@@ -37,57 +31,31 @@ class Security:
     certificate: Certificate | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resolved:
-    """The target's addresses have been resolved; `addresses` has them in the order in which they are tried."""
+class StageListener:
+    """Hears of each stage of an attempt when it is complete; `took` is the duration of that stage alone, in seconds.
 
-    took: float
-    addresses: Sequence[Address]
+    The order is: `resolved`, `reached`, `tunnelled` (only through an HTTP proxy), `secured` (only with TLS), and
+    `settled`. If a target has several addresses and one fails after it was reached, `passed_over` says that, followed
+    by `reached` for the next. An exception ends the attempt.
+    """
 
+    def resolved(self, took: float, addresses: Sequence[Address]) -> None:
+        """Hear of the target's addresses, in the order in which they are tried."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reached:
-    """A socket is connected to `address`; `failed` has the addresses that failed before, with the reasons."""
+    def reached(self, took: float, address: Address, failed: Mapping[Address, str]) -> None:
+        """Hear of the address of the connected socket, and of those that failed before, with the reasons."""
 
-    took: float
-    address: Address
-    failed: Mapping[Address, str]
+    def tunnelled(self, took: float, answer: str) -> None:
+        """Hear the first line of the HTTP proxy's answer: it has connected to the server."""
 
+    def secured(self, took: float, security: Security) -> None:
+        """Hear what the TLS handshake has negotiated, HTTP/2 for one."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tunnelled:
-    """The HTTP proxy has connected to the server; `answer` is the first line of its answer."""
+    def settled(self, took: float, settings: Mapping[str, int]) -> None:
+        """Hear the values in the server's SETTINGS frame (CB-6); all other settings have HTTP/2's defaults."""
 
-    took: float
-    answer: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Secured:
-    """The TLS handshake is complete and has negotiated HTTP/2."""
-
-    took: float
-    security: Security
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
-    """The server's SETTINGS frame has arrived (CB-6) with these values; all other settings have HTTP/2's defaults."""
-
-    took: float
-    settings: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PassedOver:
-    """An address failed after it was reached, and the next one is tried."""
-
-    took: float
-    address: Address
-    failure: Failure
-
-
-StageRecord = Resolved | Reached | Tunnelled | Secured | Settled | PassedOver
+    def passed_over(self, took: float, address: Address, failure: Failure) -> None:
+        """Hear of an address that failed after it was reached; the next one is tried."""
 
 
 class NoSettings(Exception):  # noqa: N818 - named after what is missing

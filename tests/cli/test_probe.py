@@ -15,18 +15,16 @@ import pytest
 import trustme
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from grpc_backoff.cli.probe import ProbeRequest, failed_at, probe, read_request
+from grpc_backoff.cli.probe import probe, read_arguments
 from grpc_backoff.cli.stages import StageReport
 from grpc_backoff.cli.view import View
-from grpc_backoff.config.target import parse_target
-from grpc_backoff.decide.connections.events import Failure, Stage
 from grpc_backoff.policy.presets import CONNECT
-from grpc_backoff.probe.stages import PassedOver, Reached
+from grpc_backoff.probe.http2 import Http2Connector
 from grpc_backoff.testing.front import FlakyFront, accept_close, settings_only, settings_then_close, silent
 from tests.both_apis.wire import Streams
 from tests.cli.running import LIMIT, check_refused, connect, invoke, line_with, on_terminal, running
 from tests.echo import serving
-from tests.peers import SETTINGS, nothing_left, openssl_peer, peer, says, server_tls
+from tests.peers import SETTINGS, goaway, nothing_left, openssl_peer, peer, says, server_tls
 from tests.proxies import AT_HAND, need, unused_port
 from tests.proxies import running as running_proxy
 
@@ -365,14 +363,14 @@ async def test_nothing_is_left():
     """CB-10: a probe in this process leaves nothing behind, whether it succeeds or fails."""
     for behaviour, ready in ((settings_only, True), (accept_close, False)):
         async with FlakyFront(behaviour) as front, nothing_left():
-            assert await probe(ProbeRequest(target=front.target), StageReport(View())) is ready
+            assert await probe(Http2Connector(front.target), 20.0, StageReport(View())) is ready
 
 
 class Broken(StageReport):
     """A report that raises an exception when a stage has passed."""
 
-    def passed(self, record):
-        raise ValueError(record)
+    def resolved(self, took, addresses):
+        raise ValueError(addresses)
 
 
 @pytest.mark.parametrize("behaviour", [settings_only, accept_close])
@@ -381,22 +379,17 @@ async def test_a_report_that_raises(behaviour, caplog):
     gc.collect()  # what other tests have left may log when it is collected
     caplog.clear()
     async with FlakyFront(behaviour) as front, nothing_left():
-        with pytest.raises(ValueError, match="Resolved"):
-            await probe(ProbeRequest(target=front.target), Broken(View()))
+        with pytest.raises(ValueError, match="AF_INET"):
+            await probe(Http2Connector(front.target), 20.0, Broken(View()))
     assert caplog.records == []
 
 
-def test_which_address_failed():
-    """CH-8: of several addresses, the last one that reached the stage of the failure is reported as failed."""
-    one, two = parse_target("ipv4:127.0.0.1:1,127.0.0.1:2").addresses
-    records = []
-    assert failed_at(Stage.RESOLVE, records) is None
-    records.append(Reached(took=0, address=one, failed={}))
-    assert failed_at(Stage.SETTINGS, records) == one
-    records.append(PassedOver(took=0, address=one, failure=Failure(Stage.SETTINGS, "")))
-    records.append(Reached(took=0, address=two, failed={}))
-    assert failed_at(Stage.TLS, records) == two
-    assert failed_at(Stage.SETTINGS, records) == one
+async def test_settings_and_goaway_in_one():
+    """CB-7: a connection that ends with its SETTINGS is READY and lost, and no call is made on it."""
+    async with peer(says("read", SETTINGS + goaway(0, b"bye"), "hold")) as target:
+        lines = await probed(target)
+    assert any("LOST: GOAWAY NO_ERROR, 'bye'" in line for line in lines)
+    assert not any("a call" in line for line in lines)
 
 
 # Arguments of the command line.
@@ -435,20 +428,20 @@ def test_without_h2_one_line_says_what_to_install(monkeypatch):
     check_refused(done, f"Error: connect --probe needs the extra 'probe': {packages}\n", status=1)
 
 
-def request(**given):
+def read(**given):
     defaults = {"tls": False, "ca": None, "cert": None, "key": None, "options": [], "timeout": None}
-    return read_request("localhost:1", **{**defaults, **given})
+    return read_arguments("localhost:1", **{**defaults, **given})
 
 
 def test_the_limit_is_the_policys():
     """CB-3: without `--timeout`, the limit is MIN_CONNECT_TIMEOUT."""
-    assert request().limit == CONNECT.min_connect_timeout
-    assert request(timeout=3.0).limit == 3.0
+    assert read()[1] == CONNECT.min_connect_timeout
+    assert read(timeout=3.0)[1] == 3.0
 
 
 def test_certificates_are_checked_as_grpc_checks_them(monkeypatch, tmp_path):
     """CH-8: trusted CAs may come from grpc's environment variable, and may be certificates that are not self-signed."""
-    assert request().tls is None
+    assert read()[0].tls is None
     CA.cert_pem.write_to_path(tmp_path / "ca.pem")
     made = ssl.create_default_context
 
@@ -459,7 +452,7 @@ def test_certificates_are_checked_as_grpc_checks_them(monkeypatch, tmp_path):
 
     monkeypatch.setattr(ssl, "create_default_context", newer)
     monkeypatch.setenv("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", str(tmp_path / "ca.pem"))
-    context = request(tls=True).tls
+    context = read(tls=True)[0].tls
     assert len(context.get_ca_certs()) == 1
     assert context.verify_mode is ssl.CERT_REQUIRED
     assert context.check_hostname

@@ -16,7 +16,7 @@ from grpc_backoff.cli.view import JsonView, View
 from grpc_backoff.config.target import Address
 from grpc_backoff.connection.connector import Loss
 from grpc_backoff.decide.connections.events import Failure, Stage
-from grpc_backoff.probe.stages import Certificate, PassedOver, Reached, Resolved, Secured, Security, Settled
+from grpc_backoff.probe.stages import Certificate, Security
 from tests.cli.running import HOSTILE, check_harmless
 
 ONE, TWO = Address(socket.AF_INET, ("127.0.0.1", 1)), Address(socket.AF_INET6, ("::1", 2, 0, 0))
@@ -28,20 +28,20 @@ CERTIFICATE = Certificate(
     not_after=dt.datetime(2999, 1, 1, tzinfo=dt.UTC),
 )
 EMPTY = Certificate(subject="", issuer="", names=(), not_before=None, not_after=None)
-RECORDS = [
-    Resolved(took=0.5, addresses=[ONE, TWO]),
-    Reached(took=0.001, address=ONE, failed={TWO: HOSTILE}),
-    PassedOver(took=0.002, address=ONE, failure=Failure(Stage.TLS, HOSTILE)),
-    Secured(took=0.25, security=Security(version="TLSv1.3", cipher="X", alpn="h2", certificate=CERTIFICATE)),
-    Settled(took=1.5, settings={"MAX_CONCURRENT_STREAMS": 100, "0xabcd": 7}),
+STAGES = [
+    ("resolved", 0.5, [ONE, TWO]),
+    ("reached", 0.001, ONE, {TWO: HOSTILE}),
+    ("passed_over", 0.002, ONE, Failure(Stage.TLS, HOSTILE)),
+    ("secured", 0.25, Security(version="TLSv1.3", cipher="X", alpn="h2", certificate=CERTIFICATE)),
+    ("settled", 1.5, {"MAX_CONCURRENT_STREAMS": 100, "0xabcd": 7}),
 ]
 
 
 def show_all(view):
     report = StageReport(view)
     report.remark(f"remark {HOSTILE}")
-    for record in RECORDS:
-        report.passed(record)
+    for name, *found in STAGES:
+        getattr(report, name)(*found)
     report.failed(Failure(Stage.SETTINGS, HOSTILE), 0.001)
     report.lost(Loss(HOSTILE), 0.02)
     report.explain(f"meaning {HOSTILE}", f"advice {HOSTILE}")
@@ -66,17 +66,17 @@ def test_lines(capsys):
 
 
 @pytest.mark.parametrize(
-    ("record", "words"),
+    ("name", "found", "words"),
     [
-        (Settled(took=0, settings={}), "all defaults"),
-        (Secured(took=0, security=Security(version="a", cipher="b", alpn="h2", certificate=None)), "a, ALPN h2, b"),
-        (Secured(took=0, security=Security(version="a", cipher="b", alpn="h2", certificate=EMPTY)), "until: ?"),
+        ("settled", {}, "all defaults"),
+        ("secured", Security(version="a", cipher="b", alpn="h2", certificate=None), "a, ALPN h2, b"),
+        ("secured", Security(version="a", cipher="b", alpn="h2", certificate=EMPTY), "until: ?"),
     ],
 )
-def test_what_is_not_there(capsys, record, words):
+def test_what_is_not_there(capsys, name, found, words):
     """CH-11: empty SETTINGS and missing or empty certificates can be shown."""
-    StageReport(View()).passed(record)
-    StageReport(JsonView()).passed(record)
+    for view in (View(), JsonView()):
+        getattr(StageReport(view), name)(0, found)
     assert words in capsys.readouterr().out
 
 

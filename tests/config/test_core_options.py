@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from grpc_backoff.config import core_options as options
 from grpc_backoff.config.core_options import (
     CORE_LIMIT_SLACK,
     attempt_options,
     first_values,
     keepalive_options,
+    milliseconds,
     resolver_configures,
     spreads_calls,
 )
@@ -74,6 +74,16 @@ def test_what_the_core_cannot_take(limit):
         ("localhost:1", [(b"grpc.service_config", b'{"loadBalancingPolicy": "round_robin"}')], True),
         ("localhost:1", [("grpc.service_config", '{"loadBalancingPolicy": 5}')], False),
         ("localhost:1", [("grpc.service_config", '{"loadBalancingConfig": [{"new": {}}, {"pick_first": {}}]}')], False),
+        (
+            "localhost:1",
+            [("grpc.service_config", '{"loadBalancingConfig": [{"grpclb": {}}, {"pick_first": {}}]}')],
+            True,
+        ),
+        (
+            "localhost:1",
+            [("grpc.lb_policy_name", "round_robin"), ("grpc.service_config", '{"loadBalancingPolicy": "pick_first"}')],
+            False,
+        ),
         ("localhost:1", [("grpc.service_config", "not json")], False),
         ("localhost:1", [("grpc.service_config", '{"loadBalancingConfig": 3}')], False),
     ],
@@ -103,4 +113,4 @@ def test_whether_the_resolver_sends_a_service_config(target, options, configures
 )
 def test_milliseconds(seconds, expected):
     """CH-9: a duration in milliseconds never exceeds the range of the core's integers."""
-    assert options._milliseconds(seconds) == expected
+    assert milliseconds(seconds) == expected

@@ -18,7 +18,6 @@ from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.config.target import parse_target
 from grpc_backoff.connection.connector import Loss
 from grpc_backoff.probe.diagnosis import (
-    Circumstances,
     Diagnosis,
     diagnose,
     diagnose_loss,
@@ -26,7 +25,7 @@ from grpc_backoff.probe.diagnosis import (
     read_reason,
 )
 from grpc_backoff.probe.http2 import Http2Connector
-from grpc_backoff.probe.stages import NoSettings, Reached
+from grpc_backoff.probe.stages import NoSettings
 from grpc_backoff.testing.front import FlakyFront, accept_close, accept_reset, http1_answer, settings_only, silent
 from tests.echo import serving
 from tests.peers import SETTINGS, client_tls, deaf_port, goaway, nothing_left, openssl_peer, peer, says, server_tls
@@ -43,31 +42,25 @@ NOWHERE = parse_target("127.0.0.1:1").addresses[0]
 PAST, FUTURE = dt.datetime(2020, 1, 2, tzinfo=dt.UTC), dt.datetime(2999, 1, 2, tzinfo=dt.UTC)
 
 
+def tried(tls, address):
+    """Return a connector whose attempt has failed at this address."""
+    connector = Http2Connector("localhost:1", tls=client_tls(CA) if tls else None)
+    connector.address = address
+    return connector
+
+
 async def diagnosis(target, stage, *words, tls=None, limit=5.0, shows_certificate=False):
     """Make an attempt that must fail at this stage and return its diagnosis; check that nothing is left open.
 
     The words must be in the failure's reason, in the diagnosis's meaning or in its advice.
     """
-    reached = []
-
-    def seen(record):
-        if isinstance(record, Reached):
-            reached.append(record.address)
-
     async with nothing_left():
-        connector = Http2Connector(target, tls=tls, on_stage=seen)
+        connector = Http2Connector(target, tls=tls, shows_certificate=shows_certificate)
         with pytest.raises(ConnectError) as caught:
             await asyncio.wait_for(connector.connect(limit), SLOW)
         assert caught.value.failure.stage is stage
         assert stage is not Stage.SETTINGS or isinstance(caught.value.__cause__, NoSettings)
-        tried = Circumstances(
-            address=reached[0] if reached else None,
-            server_name=connector.server_name,
-            tls=tls is not None,
-            shows_certificate=shows_certificate,
-            unix=target.startswith("unix"),
-        )
-        found = await diagnose(caught.value, tried)
+        found = await diagnose(caught.value, connector)
     assert isinstance(found, Diagnosis)
     assert found.meaning.endswith(".")
     assert found.advice.endswith(".")
@@ -110,7 +103,7 @@ async def test_causes(stage, cause, words):
     error = ConnectError(Failure(stage, ""))
     error.__cause__ = cause
     tls = stage is Stage.TLS
-    found = await diagnose(error, Circumstances(address=NOWHERE if tls else None, server_name="x", tls=tls))
+    found = await diagnose(error, tried(tls, NOWHERE if tls else None))
     assert words in found.meaning
 
 
@@ -375,8 +368,7 @@ async def test_a_certificate_that_is_not_shown_again():
         with pytest.raises(ConnectError) as caught:
             await connector.connect(5.0)
     error.__cause__ = caught.value.__cause__
-    tried = Circumstances(address=connector.target.addresses[0], server_name="localhost", tls=True)
-    found = await diagnose(error, tried)
+    found = await diagnose(error, connector)
     assert found.meaning == "The server's certificate is not signed by a trusted CA."
 
 
@@ -439,8 +431,7 @@ async def test_a_cause_that_is_not_known():
     """CH-11: a failure without a known cause, for instance from a custom connector, also has a diagnosis."""
     for stage in (Stage.RESOLVE, Stage.TCP, Stage.TLS, Stage.SETTINGS):
         for tls in (False, True):
-            tried = Circumstances(address=NOWHERE, server_name="localhost", tls=tls)
-            assert (await diagnose(ConnectError(Failure(stage, "")), tried)).meaning
+            assert (await diagnose(ConnectError(Failure(stage, "")), tried(tls, NOWHERE))).meaning
 
 
 def also_listens(name, port, file):

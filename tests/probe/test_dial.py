@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
 import errno
 import socket
 import ssl
 import time
-from types import SimpleNamespace
 
 import pytest
 import trustme
@@ -16,7 +16,7 @@ import trustme
 from grpc_backoff import ConnectError, Stage
 from grpc_backoff.config.target import parse_target
 from grpc_backoff.probe import dial
-from grpc_backoff.probe.dial import in_words, reach, resolve, secure, security_of
+from grpc_backoff.probe.dial import Transport, in_words, reach, resolve, security_of
 from grpc_backoff.testing.front import FlakyFront, silent
 from tests.peers import client_tls, deaf_port, nothing_left, peer, says, server_tls
 
@@ -35,11 +35,6 @@ async def failure(awaitable):
     with pytest.raises(ConnectError) as caught:
         await asyncio.wait_for(awaitable, SLOW)
     return caught.value
-
-
-class Keeper(asyncio.Protocol):
-    def connection_made(self, transport):
-        self.transport = transport
 
 
 # Name resolution.
@@ -159,9 +154,13 @@ async def test_of_two_that_answer_at_once_one_is_kept():
 # TLS.
 
 
-async def shake_hands(target, tls, server_name="localhost"):
-    dialled = await reach([address(target)])
-    return await secure(dialled.sock, tls, server_name, Keeper)
+@contextlib.asynccontextmanager
+async def transport_to(target):
+    transport = Transport((await reach([address(target)])).sock)
+    try:
+        yield transport
+    finally:
+        transport.abort()
 
 
 async def test_what_tls_agreed_on():
@@ -169,10 +168,8 @@ async def test_what_tls_agreed_on():
     async with peer(says("hold"), tls=server_tls(CERTIFICATE)) as target, nothing_left():
         tls = client_tls(CA)
         tls.set_alpn_protocols(["h2"])
-        transport = (await shake_hands(target, tls)).transport
-        found = security_of(transport)
-        transport.abort()
-        await asyncio.sleep(0.01)
+        async with transport_to(target) as transport:
+            found = security_of(await transport.secure(tls, "localhost"))
     assert (found.version, found.alpn) == ("TLSv1.3", "h2")
     assert found.cipher
     assert found.certificate.subject.endswith("CN=orders")
@@ -181,37 +178,34 @@ async def test_what_tls_agreed_on():
     assert found.certificate.not_after > dt.datetime.now(dt.UTC)
 
 
-async def test_without_tls_there_is_nothing_to_agree_on(monkeypatch):
-    """CH-11: without TLS, `security_of` returns None, even if Python lacks Unix sockets."""
-    monkeypatch.setattr(dial, "socket", SimpleNamespace(**{**vars(socket), "AF_UNIX": None}))
-    del dial.socket.AF_UNIX
-    async with FlakyFront(silent) as front, nothing_left():
-        transport = (await shake_hands(front.target, None)).transport
-        assert security_of(transport) is None
-        transport.abort()
-        await asyncio.sleep(0.01)
+@pytest.mark.parametrize("tls", [False, True])
+async def test_bytes_come_and_go(tls):
+    """CH-11: a transport carries any number of bytes in both directions, and says when the server has ended it."""
+
+    async def behave(reader, writer):
+        writer.write(await reader.readexactly(300_000))
+
+    served = peer(behave, tls=server_tls(CERTIFICATE) if tls else None)
+    async with served as target, nothing_left(), transport_to(target) as transport:
+        if tls:
+            await transport.secure(client_tls(CA), "localhost")
+        sent, received = bytes(range(250)) * 1200, b""
+        await transport.send(sent)
+        while data := await asyncio.wait_for(transport.receive(), SLOW):
+            received += data
+        await transport.close(b"too late")
+        await transport.close()
+    assert received == sent
 
 
 @pytest.mark.parametrize("name", [".example", "a..b", "", "a\0b", "x" * 300])
 async def test_a_name_that_no_certificate_can_be_for(name, caplog):
     """CH-11: a name that no certificate can have fails at stage tls, closes the socket and logs nothing."""
-    async with FlakyFront(silent) as front, nothing_left():
-        found = await failure(shake_hands(front.target, client_tls(CA), name))
+    async with FlakyFront(silent) as front, nothing_left(), transport_to(front.target) as transport:
+        found = await failure(transport.secure(client_tls(CA), name))
     assert found.failure.stage is Stage.TLS
     assert "no certificate can be issued for" in found.failure.reason
     assert caplog.records == []
-
-
-async def test_cancelling_a_handshake_closes_its_socket():
-    """CB-10: cancelling a handshake with a silent server closes the socket."""
-    async with FlakyFront(silent) as front, nothing_left():
-        attempt = asyncio.ensure_future(shake_hands(front.target, client_tls(CA)))
-        while not front.visits:
-            await asyncio.sleep(0.01)
-        attempt.cancel()
-        await asyncio.gather(attempt, return_exceptions=True)
-        while front.visits[0].ended is None:
-            await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("text", ["Jan  1 00:00:00 10000 GMT", "Bad time value", ""])

@@ -8,7 +8,7 @@ import ssl
 import trustme
 
 from grpc_backoff.config.target import parse_target
-from grpc_backoff.probe.looks import Plaintext, look_at_certificate, look_for_tls, look_in_plaintext
+from grpc_backoff.probe.looks import look_at_certificate, look_for_tls, look_in_plaintext
 from grpc_backoff.testing.front import FlakyFront, silent
 from tests.peers import nothing_left, openssl_peer, peer, server_tls
 
@@ -24,7 +24,7 @@ async def test_when_nobody_is_there_any_more():
     """CH-11: if the server can no longer be reached, both functions report that they found nothing."""
     async with FlakyFront(silent) as front, nothing_left():
         await front.refuse()
-        assert await look_in_plaintext(address(front.target)) == Plaintext(settings=False)
+        assert await look_in_plaintext(address(front.target)) == b""
         assert await look_for_tls(address(front.target), "localhost") is None
         assert await look_at_certificate(address(front.target), "localhost") is None
 
@@ -67,4 +67,4 @@ async def test_a_silent_server_is_not_waited_for_long(monkeypatch):
     monkeypatch.setattr("grpc_backoff.probe.looks._LIMIT", 0.2)
     async with FlakyFront(silent) as front, nothing_left():
         assert await look_for_tls(address(front.target), "localhost") is None
-        assert await look_in_plaintext(address(front.target)) == Plaintext(settings=False)
+        assert await look_in_plaintext(address(front.target)) == b""
