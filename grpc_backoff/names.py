@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from grpc_backoff.base.base_errors import ConfigError, ConnectError, GrpcBackoffError, OptionError, PolicyWarning
-    from grpc_backoff.base.status import NotHedged, Reason, WaitSource
+    from grpc_backoff.base.status import Reason, WaitSource
     from grpc_backoff.config.credentials import tls_files
     from grpc_backoff.config.file import Config, read_config
     from grpc_backoff.config.hooks import FailedCall, RetryHooks
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         CallRetried,
         CallSucceeded,
         Gap,
+        NotHedged,
         StreamEnded,
         StreamResumed,
     )
@@ -134,7 +135,7 @@ __all__ = [
 
 _MODULES = {
     "base.base_errors": ("ConfigError", "ConnectError", "GrpcBackoffError", "OptionError", "PolicyWarning"),
-    "base.status": ("NotHedged", "Reason", "WaitSource"),
+    "base.status": ("Reason", "WaitSource"),
     "config.credentials": ("tls_files",),
     "config.file": ("Config", "read_config"),
     "config.hooks": ("FailedCall", "RetryHooks"),
@@ -148,6 +149,7 @@ _MODULES = {
         "CallRetried",
         "CallSucceeded",
         "Gap",
+        "NotHedged",
         "StreamEnded",
         "StreamResumed",
     ),

@@ -12,7 +12,7 @@ print(*(set(sys.modules) - before))
 """
 LATE = {
     *("json", "urllib.parse", "ipaddress", "tomllib", "difflib", "email.utils", "h2", "random"),
-    *(f"grpc_backoff.config.{part}" for part in ("credentials", "file", "methods", "options")),
+    *(f"grpc_backoff.config.{part}" for part in ("credentials", "file", "methods", "names", "options")),
     *(f"grpc_backoff.config.{part}" for part in ("hooks", "policy_string", "service_config", "settings", "sources")),
     *(f"grpc_backoff.policy.{part}" for part in ("budget", "hedging", "jitter", "ledger_settings")),
     *(f"grpc_backoff.policy.{part}" for part in ("presets", "retry", "strategy")),
@@ -20,14 +20,21 @@ LATE = {
     *(
         f"grpc_backoff.{part}"
         for part in (
+            "aio.connection",
+            "connection.clock",
+            "connection.connector",
+            "decide.calls.replay",
             "engine.credentials",
             "engine.health",
+            "engine.home",
             "engine.liveness",
             "engine.network",
             "engine.resolver",
+            "engine.room",
             "grpcio.call_counter",
             "aio.hedging",
             "aio.subscription",
+            "sync.replay",
             "installation",
             "names",
         )

@@ -22,7 +22,6 @@ import grpc.aio
 
 from grpc_backoff.aio.call_errors import CallError, RetriesExhaustedError
 from grpc_backoff.aio.calls import Calls
-from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.aio.loops import raise_soon
 from grpc_backoff.aio.stream_attempt import StreamAttempt
 from grpc_backoff.base import stepping
@@ -33,6 +32,7 @@ from grpc_backoff.grpcio import aio_private
 from grpc_backoff.grpcio.private import CANCELLED_DETAILS, Status
 
 if TYPE_CHECKING:
+    from grpc_backoff.aio.connection import CallConnection
     from grpc_backoff.decide.calls import hedging_machine as h
 
 _RUNNING, _DONE = m.CallPhase.RUNNING, m.CallPhase.DONE  # up to Python 3.11, access to a member is slow

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextvars import Context
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grpc_backoff.aio.hooks import Hooks
 from grpc_backoff.aio.pending import PendingCalls
 from grpc_backoff.config.channel_settings import ChannelSetup
-from grpc_backoff.connection.clock import TimerHandle
 from grpc_backoff.engine.environment import CallEnvironment
+
+if TYPE_CHECKING:
+    from grpc_backoff.connection.clock import TimerHandle
 
 
 class Calls(CallEnvironment):

@@ -16,7 +16,6 @@ import grpc.aio
 
 from grpc_backoff.aio import core_connector, interceptor_channel
 from grpc_backoff.aio.calls import Calls
-from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.aio.hooks import Hooks
 from grpc_backoff.aio.listeners import Listeners
 from grpc_backoff.aio.loop_clock import LoopClock
@@ -25,18 +24,19 @@ from grpc_backoff.aio.multicallables import LAST_INTERCEPTORS, MULTICALLABLES, C
 from grpc_backoff.aio.pending import PendingCalls
 from grpc_backoff.aio.pool import ConnectionPool
 from grpc_backoff.aio.shares import Share, Shares, shared_pool
-from grpc_backoff.base.chance import CHANCE
+from grpc_backoff.base.process import CHANCE
 from grpc_backoff.base.status import ConnectionStatus, State
 from grpc_backoff.config.channel_settings import ChannelSettings, Options, read_channel
 from grpc_backoff.config.proxies import is_proxied
-from grpc_backoff.connection.connector import Connector
 from grpc_backoff.engine.setup import PoolSetup
 from grpc_backoff.grpcio.aio_private import GrpcioChannel, core_channel
 from grpc_backoff.grpcio.forks import CoreUse, at_fork, refuse_inherited
 from grpc_backoff.grpcio.poller import Polling
 
 if TYPE_CHECKING:
+    from grpc_backoff.aio.connection import CallConnection
     from grpc_backoff.config.credentials import ChannelSecurity, CredentialsSource
+    from grpc_backoff.connection.connector import Connector
 
 Interceptors = Sequence[grpc.aio.ClientInterceptor]
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextvars import Context
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 import grpc
@@ -29,8 +29,7 @@ import grpc.aio
 from grpc_backoff.aio.core_channel import CoreChannel
 from grpc_backoff.aio.loop_clock import LoopClock
 from grpc_backoff.aio.loops import close_with, until_done
-from grpc_backoff.connection.clock import Clock
-from grpc_backoff.connection.connector import AttemptInFlight, Loss
+from grpc_backoff.base.status import Loss
 from grpc_backoff.decide.connections import dial_machine as m
 from grpc_backoff.decide.connections.core_texts import (
     EXPLAIN_METHOD,
@@ -44,6 +43,10 @@ from grpc_backoff.engine.core_connector import BaseConnector, Tell, unheard
 from grpc_backoff.engine.core_dial import CoreDial
 from grpc_backoff.grpcio import aio_private
 from grpc_backoff.grpcio.private import exclude_service, has_plugin
+
+if TYPE_CHECKING:
+    from grpc_backoff.connection.clock import Clock
+    from grpc_backoff.connection.connector import AttemptInFlight
 
 exclude_service(EXPLAIN_SERVICE)
 

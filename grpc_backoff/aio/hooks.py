@@ -9,12 +9,12 @@ from contextvars import Context
 from functools import partial
 from typing import TYPE_CHECKING
 
-from grpc_backoff.connection.clock import Clock
 from grpc_backoff.decide.calls.call_machine import Hook, Metadata
 from grpc_backoff.engine.hooks import ChannelHooks, Done, Run
 
 if TYPE_CHECKING:
     from grpc_backoff.config.hooks import FailedCall, RetryHooks
+    from grpc_backoff.connection.clock import Clock
 
 
 class Hooks(ChannelHooks):

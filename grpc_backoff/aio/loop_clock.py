@@ -6,9 +6,12 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextvars import Context
+from typing import TYPE_CHECKING
 
 from grpc_backoff.aio.loops import is_here
-from grpc_backoff.connection.clock import TimerHandle
+
+if TYPE_CHECKING:
+    from grpc_backoff.connection.clock import TimerHandle
 
 _EARLY = 0.001
 """How many seconds a timer may be early: event loops that count in milliseconds round."""

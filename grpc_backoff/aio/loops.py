@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakKeyDictionary, WeakSet
 
 from grpc_backoff.base.base_errors import WrongLoopError
@@ -53,12 +53,14 @@ def refuse_elsewhere(home: asyncio.AbstractEventLoop, target: str) -> None:
         )
 
 
-class Closing(Protocol):
-    """What is closed with its event loop at the latest."""
+if TYPE_CHECKING:
 
-    async def close_at_last(self) -> None:
-        """Close, while the loop still runs."""
-        ...
+    class Closing(Protocol):
+        """What is closed with its event loop at the latest."""
+
+        async def close_at_last(self) -> None:
+            """Close, while the loop still runs."""
+            ...
 
 
 _open: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[WeakSet[Closing], AsyncGenerator[None, None]]] = (

@@ -27,7 +27,6 @@ import grpc.aio
 from grpc_backoff.aio.arities import CALLS
 from grpc_backoff.aio.call import Sender
 from grpc_backoff.aio.calls import Calls
-from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.aio.core_channel import CoreChannel
 from grpc_backoff.aio.core_connector import CoreConnection
 from grpc_backoff.aio.finished import make_failable
@@ -44,6 +43,7 @@ from grpc_backoff.grpcio.aio_private import READY_NUMBER, core_call
 from grpc_backoff.grpcio.forks import refuse_inherited
 
 if TYPE_CHECKING:
+    from grpc_backoff.aio.connection import CallConnection
     from grpc_backoff.grpcio.shapes import GivenMetadata
 
 _CREDENTIALS_NEED_TLS = "Call credentials are only valid on secure channels"

@@ -6,26 +6,29 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Container
 from contextvars import Context
+from typing import TYPE_CHECKING
 
-from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.aio.core_connector import CoreConnector
 from grpc_backoff.aio.listeners import tell
 from grpc_backoff.aio.loop_clock import LoopClock
 from grpc_backoff.aio.loops import is_here, keeps_time, until_done
 from grpc_backoff.base.status import State
-from grpc_backoff.connection.clock import TimerHandle
-from grpc_backoff.connection.connector import Connector
 from grpc_backoff.decide.connections import pool_machine as p
 from grpc_backoff.decide.connections.happened import Happened
 from grpc_backoff.engine.core_connector import SlotConnector
-from grpc_backoff.engine.manager import Owner
-from grpc_backoff.engine.news import Ticking
 from grpc_backoff.engine.pool import SlotParts, SteppedPool
 from grpc_backoff.engine.setup import PoolSetup
 from grpc_backoff.telemetry.log import log_event, logs_info
 
+if TYPE_CHECKING:
+    from grpc_backoff.aio.connection import CallConnection
+    from grpc_backoff.connection.clock import TimerHandle
+    from grpc_backoff.connection.connector import Connector
+    from grpc_backoff.engine.manager import Owner
+    from grpc_backoff.engine.news import Ticking
 
-class ConnectionPool(SteppedPool[CallConnection]):
+
+class ConnectionPool(SteppedPool["CallConnection"]):
     """The connections of one or more channels on one event loop."""
 
     def __init__(

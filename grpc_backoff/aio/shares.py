@@ -15,17 +15,19 @@ import itertools
 import math
 from collections.abc import Callable, Container, Hashable
 from dataclasses import replace
-from typing import cast
+from typing import TYPE_CHECKING, cast
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.aio.listeners import Listeners
 from grpc_backoff.aio.pool import ConnectionPool
 from grpc_backoff.base.process import after_fork
 from grpc_backoff.base.status import ConnectionStatus, State
 from grpc_backoff.decide.connections.happened import ChannelKey, Happened
-from grpc_backoff.decide.connections.shared_status import state_shown, status_shown
-from grpc_backoff.engine.manager import CallQueue
+from grpc_backoff.decide.connections.shown import state_shown, status_shown
+
+if TYPE_CHECKING:
+    from grpc_backoff.aio.connection import CallConnection
+    from grpc_backoff.engine.manager import CallQueue
 
 
 class Shares:

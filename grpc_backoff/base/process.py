@@ -1,4 +1,6 @@
-"""Notices that this process is the child of a fork, and lets the rest of the library begin anew there.
+"""What each process has of its own: it notices that it is the child of a fork, and draws its own random numbers.
+
+In the child of a fork, the rest of the library begins anew.
 
 CPython runs the callbacks of `os.register_at_fork` where Python itself forks. A server that is written in C may fork
 without them, as uWSGI does unless it is told otherwise. There, the child is known by the number of its process, which
@@ -12,7 +14,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from os import getpid
+from os import getpid, urandom
 
 
 class _Process:
@@ -66,3 +68,20 @@ def notice_fork(getpid: Callable[[], int] = getpid, process: _Process = _PROCESS
     """
     if process.pid != getpid():
         process.notice()
+
+
+_BITS = 53  # as many as a float has
+
+
+class SystemChance:
+    """The default source of jitter: the operating system's, which has no state that a fork could copy (CB-11).
+
+    The stdlib's `random` has the same, but to import it takes as long as to import ten modules of this library.
+    """
+
+    def random(self) -> float:
+        """Return a random number, uniformly distributed in [0, 1)."""
+        return (int.from_bytes(urandom(8), "big") >> (64 - _BITS)) / (1 << _BITS)
+
+
+CHANCE = SystemChance()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 
-from grpc_backoff.base.record import dataclass
+from grpc_backoff.base.record import NamedTuple, dataclass, record
 
 
 class State(enum.Enum):
@@ -53,6 +53,21 @@ class Failure:
     def __str__(self) -> str:
         """Return the stage and the description on one line."""
         return f"{self.stage.value}: {self.reason}"
+
+
+@record
+class Loss(NamedTuple):
+    """How an established connection ended, as far as the connector can tell.
+
+    Attributes:
+        reason: why it ended, in words.
+        graceful: whether the peer sent GOAWAY(NO_ERROR), or the connection was closed because it was idle.
+        served: whether an RPC completed on the connection.
+    """
+
+    reason: str
+    graceful: bool = False
+    served: bool = False
 
 
 class Role(enum.Enum):
@@ -151,13 +166,6 @@ class Reason(enum.Enum):
     DEADLINE = "the deadline leaves no time for another attempt"
     BUDGET = "the retry budget is used up"
     STOPPED = "the server asked the client not to retry"
-
-
-class NotHedged(enum.Enum):
-    """Why a copy of a hedged call was not sent beside those that run (HG-11)."""
-
-    CALM = "the server ended a connection with GOAWAY(ENHANCE_YOUR_CALM)"
-    RESETS = "many copies on its connection wait for their cancellation"
 
 
 CANCELLED_BY_SERVER = "cancelled by the server or its shutdown"

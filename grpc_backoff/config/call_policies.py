@@ -6,18 +6,20 @@ not need.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from grpc_backoff.base.record import NamedTuple, record
-from grpc_backoff.config import names
 from grpc_backoff.config.remarks import warn_of
 
 if TYPE_CHECKING:
     from grpc_backoff.config.file import Config
     from grpc_backoff.policy.budget import RetryBudget
     from grpc_backoff.policy.hedging import CallPolicy, HedgingPolicy
+
+ALL = "*"
+"""The entry for all methods."""
 
 REPLAY_LIMIT = 256 * 1024
 """How many bytes of a stream's requests are buffered for replay, as in grpcio's core (RT-8)."""
@@ -93,12 +95,12 @@ class CallPolicies(NamedTuple):
 
     def of(self, method: str) -> CallPolicy | None:
         """Return the policy for a method, given as `/package.Service/Method`; None if its calls have none."""
-        entry = names.nearest_method(self.argument, method)
+        entry = nearest_method(self.argument, method)
         if entry is not None:
             return self.argument[entry]
         if native := self.service_config.of(method).retry:
             return native
-        entry = names.nearest_method(self.filed, method)
+        entry = nearest_method(self.filed, method)
         return None if entry is None else self.filed[entry]
 
     def stand_in(self) -> bool:
@@ -108,10 +110,10 @@ class CallPolicies(NamedTuple):
         for more than one method may leave some of them, those with streamed requests, without a policy (HG-8).
         """
         asked: list[tuple[str, CallPolicy]] = []
-        native = {path or names.ALL: config.retry for path, config in self.service_config.methods.items()}
+        native = {path or ALL: config.retry for path, config in self.service_config.methods.items()}
         for policies in (self.argument, native, self.filed):
             asked += [(entry, policy) for entry, policy in policies.items() if policy is not None]
-            if names.ALL in policies and None not in policies.values():  # no method falls through to the next source
+            if ALL in policies and None not in policies.values():  # no method falls through to the next source
                 return all(_repeats_unavailable(*pair) for pair in asked)
         return False
 
@@ -125,6 +127,18 @@ class CallPolicies(NamedTuple):
         named = self.argument.get(entry), config and config.retry, self.filed.get(entry)
         if any(known is policy for known in named):
             warn_of([f"hedging of {method}: expected a retry policy, because calls that send streams are not hedged"])
+
+
+def nearest_method(entries: Container[str], method: str) -> str | None:
+    """Return the most specific entry: for the method, its service, or the catch-all; None if none applies.
+
+    `method` is written `package.Service/Method`.
+    """
+    if not entries:
+        return None
+    method = method.removeprefix("/")
+    service = method.partition("/")[0]
+    return next((name for name in (method, service, ALL) if name in entries), None)
 
 
 def _repeats_unavailable(entry: str, policy: CallPolicy) -> bool:

@@ -15,7 +15,6 @@ from grpc_backoff.config.call_policies import CallPolicies
 from grpc_backoff.config.core_options import Pairs, idle_options, key_text
 from grpc_backoff.config.remarks import warn_of
 from grpc_backoff.config.target import read_target
-from grpc_backoff.connection.clock import Clock
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.connect import CONNECT, ConnectPolicy
 from grpc_backoff.policy.pooling import PLAIN, PoolPolicy
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from grpc_backoff.config.file import Config
     from grpc_backoff.config.hooks import RetryHooks
     from grpc_backoff.config.sources import Effective, Source
+    from grpc_backoff.connection.clock import Clock
     from grpc_backoff.policy.budget import RetryBudget
     from grpc_backoff.policy.hedging import Repeats
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.config import names
+from grpc_backoff.config.call_policies import ALL
 from grpc_backoff.config.policy_string import read_string
 from grpc_backoff.config.remarks import unspread, warn_of
 from grpc_backoff.config.settings import begin_with, resolve_hedging, resolve_retry
@@ -44,7 +45,7 @@ def read_call_policies(
     """
     if budget is not None and not isinstance(budget, RetryBudget):
         raise OptionError("retry_budget", budget, "a RetryBudget")
-    by_method = retry if isinstance(retry, Mapping) else {} if retry is None else {names.ALL: retry}
+    by_method = retry if isinstance(retry, Mapping) else {} if retry is None else {ALL: retry}
     names.check_methods("retry", by_method)
     calls = setup.call_policies
     config = calls.config

@@ -1,16 +1,17 @@
-"""Finds the pattern that applies to a target, and the entry that applies to a method.
+"""Finds the pattern that applies to a target, and checks the entries for methods.
 
-Of several patterns, the first that matches applies. Of several entries, the most specific one does, wherever it stands.
+Of several patterns, the first that matches applies. Of several entries, the most specific one does, wherever it stands:
+see `call_policies.nearest_method`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from grpc_backoff.base.base_errors import OptionError
+from grpc_backoff.config.call_policies import ALL
 
-ALL = "*"
 _METHOD = r"(?a)[A-Za-z_][\w.]*(/[A-Za-z_]\w*)?"
 
 
@@ -31,18 +32,6 @@ def unreachable(patterns: Iterable[str]) -> Iterator[tuple[str, str]]:
         if (covering := first_pattern(earlier, pattern)) is not None:
             yield pattern, covering
         earlier.append(pattern)
-
-
-def nearest_method(entries: Container[str], method: str) -> str | None:
-    """Return the most specific entry: for the method, its service, or the catch-all; None if none applies.
-
-    `method` is written `package.Service/Method`.
-    """
-    if not entries:
-        return None
-    method = method.removeprefix("/")
-    service = method.partition("/")[0]
-    return next((name for name in (method, service, ALL) if name in entries), None)
 
 
 def check_methods(table: str, entries: Iterable[str]) -> None:

@@ -10,25 +10,9 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from grpc_backoff.base.base_errors import ConnectError
-from grpc_backoff.base.record import NamedTuple, record
-from grpc_backoff.base.status import Failure
+from grpc_backoff.base.status import Failure, Loss
 
 __all__ = ["ConnectError", "Connection", "Connector", "Loss"]
-
-
-@record
-class Loss(NamedTuple):
-    """How an established connection ended, as far as the connector can tell.
-
-    Attributes:
-        reason: why it ended, in words.
-        graceful: whether the peer sent GOAWAY(NO_ERROR), or the connection was closed because it was idle.
-        served: whether an RPC completed on the connection.
-    """
-
-    reason: str
-    graceful: bool = False
-    served: bool = False
 
 
 class LiveConnection(Protocol):

@@ -9,7 +9,6 @@ import grpc
 
 from grpc_backoff.config.channel_settings import ChannelSetup, Listener, check_listener, policy_values, remove_listener
 from grpc_backoff.decide.connections.happened import load_events
-from grpc_backoff.engine.environment import ListenersOfChannel
 from grpc_backoff.engine.key import key_of
 from grpc_backoff.grpcio.forks import check_core
 from grpc_backoff.grpcio.private import register_method
@@ -17,21 +16,24 @@ from grpc_backoff.grpcio.private import register_method
 if TYPE_CHECKING:
     from grpc_backoff.config.credentials import CredentialsSource
     from grpc_backoff.config.sources import Effective
+    from grpc_backoff.engine.environment import ListenersOfChannel
 
 _REFRESHED = "refresh_connection() was called"
 _ROTATED = "the files of its credentials have changed"
 
 
-class Refreshable(Protocol):
-    """A channel's part in a pool of connections, or the whole pool."""
+if TYPE_CHECKING:
 
-    def refresh(self, why: str) -> None:
-        """Replace every connection (PO-9). Thread-safe."""
-        ...
+    class Refreshable(Protocol):
+        """A channel's part in a pool of connections, or the whole pool."""
 
-    def reset(self) -> None:
-        """Reset the backoff of every slot (CB-9, PO-4). Thread-safe."""
-        ...
+        def refresh(self, why: str) -> None:
+            """Replace every connection (PO-9). Thread-safe."""
+            ...
+
+        def reset(self) -> None:
+            """Reset the backoff of every slot (CB-9, PO-4). Thread-safe."""
+            ...
 
 
 class BaseChannel:

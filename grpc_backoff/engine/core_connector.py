@@ -20,18 +20,18 @@ from grpc_backoff.config.core_options import (
     spreads_calls,
 )
 from grpc_backoff.config.target import core_target
-from grpc_backoff.connection.connector import AttemptInFlight
 from grpc_backoff.decide.connections.core_texts import MORE_THAN_THE_RETRY_BUFFER, says_too_many_pings
 from grpc_backoff.decide.connections.dial_machine import DialMachine
-from grpc_backoff.engine.home import Home
 from grpc_backoff.policy.connect import ConnectPolicy
 
 if TYPE_CHECKING:
     from grpc_backoff.config.credentials import CredentialsSource
+    from grpc_backoff.connection.connector import AttemptInFlight
+    from grpc_backoff.engine.home import Home
 
 _LOG = logging.getLogger("grpc_backoff.sharing.manager")
 Options = Sequence[tuple[str, object]]
-DialT = TypeVar("DialT", bound=AttemptInFlight)
+DialT = TypeVar("DialT", bound="AttemptInFlight")
 Tell = Callable[[Any], None]
 """Hears the outcome of an attempt: its connection, or a `Failure`."""
 

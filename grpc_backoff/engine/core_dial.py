@@ -6,8 +6,8 @@ import math
 from abc import abstractmethod
 from typing import Any
 
+from grpc_backoff.base.status import Loss
 from grpc_backoff.base.stepping import Stepper
-from grpc_backoff.connection.connector import Loss
 from grpc_backoff.decide.connections import dial_machine as m
 from grpc_backoff.decide.connections.core_texts import Link
 from grpc_backoff.engine.core_connector import BaseConnector, Complaints, Reporting, Tell, unheard

@@ -14,7 +14,6 @@ import grpc
 from grpc_backoff.base.process import after_fork
 from grpc_backoff.config.channel_settings import ChannelSetup, Listener
 from grpc_backoff.config.remarks import doubts, warn_of
-from grpc_backoff.connection.clock import Clock
 from grpc_backoff.decide.calls.call_machine import ChannelClosing
 from grpc_backoff.decide.connections.core_texts import says_calm
 from grpc_backoff.engine.hooks import ChannelHooks
@@ -25,6 +24,7 @@ from grpc_backoff.telemetry.log import logs_info
 from grpc_backoff.telemetry.trace import OPENTELEMETRY
 
 if TYPE_CHECKING:
+    from grpc_backoff.connection.clock import Clock
     from grpc_backoff.decide.calls.budget import RetryTokens
     from grpc_backoff.decide.calls.events import CallEvent
     from grpc_backoff.decide.calls.resets import Calm
@@ -35,14 +35,16 @@ if TYPE_CHECKING:
     from grpc_backoff.policy.retry import RetryPolicy
 
 
-class ListenersOfChannel(Protocol):
-    """The listeners of one channel."""
+if TYPE_CHECKING:
 
-    listeners: list[Listener]
+    class ListenersOfChannel(Protocol):
+        """The listeners of one channel."""
 
-    def hear_of_call(self, event: CallEvent) -> None:
-        """Log an event of a call and pass it to the listeners."""
-        ...
+        listeners: list[Listener]
+
+        def hear_of_call(self, event: CallEvent) -> None:
+            """Log an event of a call and pass it to the listeners."""
+            ...
 
 
 class CallEnvironment:

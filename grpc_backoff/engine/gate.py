@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from grpc_backoff.base.record import NamedTuple, record
-from grpc_backoff.connection.connector import LiveConnection
-from grpc_backoff.engine.room import Room
 
 if TYPE_CHECKING:
+    from grpc_backoff.connection.connector import LiveConnection
     from grpc_backoff.decide.connections.health_machine import Answered, Ended
+    from grpc_backoff.engine.room import Room
 
 
 @record
@@ -74,13 +74,15 @@ class Gate(ABC):
         """Begin a health Watch and pass on its messages and its end (RO-1); return a function that cancels it."""
 
 
-class GatedConnection(LiveConnection, Protocol):
-    """A connection that a pool may hand to calls."""
+if TYPE_CHECKING:
 
-    @property
-    def core_channel(self) -> Gate:
-        """Where calls enter the connection."""
-        ...
+    class GatedConnection(LiveConnection, Protocol):
+        """A connection that a pool may hand to calls."""
+
+        @property
+        def core_channel(self) -> Gate:
+            """Where calls enter the connection."""
+            ...
 
 
 def is_shut(_try_to_connect: bool) -> int:

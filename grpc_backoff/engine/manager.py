@@ -9,73 +9,73 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Hashable, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from grpc_backoff.base import stepping
-from grpc_backoff.base.status import ConnectionStatus, Failure, Stage, State
+from grpc_backoff.base.status import ConnectionStatus, Failure, Loss, Stage, State
 from grpc_backoff.base.stepping import Stepper
-from grpc_backoff.connection.clock import Clock
-from grpc_backoff.connection.connector import AttemptInFlight, CallbackConnector, LiveConnection, Loss
 from grpc_backoff.decide.connections import connection_machine as m
 from grpc_backoff.decide.connections.dial_machine import IDLED
 from grpc_backoff.decide.connections.happened import Happened
 from grpc_backoff.engine.core_connector import Informed, Reporting
-from grpc_backoff.engine.home import Home
 from grpc_backoff.engine.registry import SCHEDULES, Membership, Registry, ScheduleGroup
 from grpc_backoff.policy.backoff import Random
+
+if TYPE_CHECKING:
+    from grpc_backoff.connection.clock import Clock
+    from grpc_backoff.connection.connector import AttemptInFlight, CallbackConnector, LiveConnection
+    from grpc_backoff.engine.home import Home
 
 _LOG = logging.getLogger("grpc_backoff.sharing.manager")
 _TRANSIENT_FAILURE = State.TRANSIENT_FAILURE  # up to Python 3.11, access to a member is slow
 
 
-class Pending(Protocol):
-    """The queue of pending calls."""
+if TYPE_CHECKING:
 
-    def __len__(self) -> int:
-        """Return how many calls are pending."""
-        ...
+    class Pending(Protocol):
+        """The queue of pending calls."""
 
-    def release(self) -> None:
-        """Start all pending calls, because there is a connection."""
-        ...
+        def __len__(self) -> int:
+            """Return how many calls are pending."""
+            ...
 
-    def fail(self) -> None:
-        """Fail the pending calls that do not survive a failed attempt (CH-3)."""
-        ...
+        def release(self) -> None:
+            """Start all pending calls, because there is a connection."""
+            ...
 
+        def fail(self) -> None:
+            """Fail the pending calls that do not survive a failed attempt (CH-3)."""
+            ...
 
-class CallQueue(Pending, Protocol):
-    """A queue of pending calls from which a pool may take some (PO-14)."""
+    class CallQueue(Pending, Protocol):
+        """A queue of pending calls from which a pool may take some (PO-14)."""
 
-    def release(self, most: float = math.inf, /) -> None:
-        """Start pending calls, all or the first `most` of them, because there is a connection."""
-        ...
+        def release(self, most: float = math.inf, /) -> None:
+            """Start pending calls, all or the first `most` of them, because there is a connection."""
+            ...
 
+    class Audience(Protocol):
+        """What hears of the connections."""
 
-class Audience(Protocol):
-    """What hears of the connections."""
+        def hear(self, event: Happened) -> None:
+            """Handle an event."""
+            ...
 
-    def hear(self, event: Happened) -> None:
-        """Handle an event."""
-        ...
+    class Owner(CallQueue, Audience, Protocol):
+        """What a pool works for: it has the pending calls, and hears of the connections."""
 
+    class Receiver(Pending, Audience, Protocol):
+        """What a manager works for. It runs no user code (TH-5a)."""
 
-class Owner(CallQueue, Audience, Protocol):
-    """What a pool works for: it has the pending calls, and hears of the connections."""
-
-
-class Receiver(Pending, Audience, Protocol):
-    """What a manager works for. It runs no user code (TH-5a)."""
-
-    def changed(self, state: State) -> None:
-        """Handle a new state of the machine; its effects follow."""
-        ...
+        def changed(self, state: State) -> None:
+            """Handle a new state of the machine; its effects follow."""
+            ...
 
 
 _MOST_NEWS = 64
 """How many events are kept for a home that does not run at the moment; only the latest ones matter."""
 
-ConnectionT = TypeVar("ConnectionT", bound=LiveConnection)
+ConnectionT = TypeVar("ConnectionT", bound="LiveConnection")
 
 
 class ConnectionManager(Stepper[m.Input], Generic[ConnectionT]):

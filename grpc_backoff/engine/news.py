@@ -17,10 +17,10 @@ from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.base.process import after_fork, notice_fork
 from grpc_backoff.config.target import parse_target
-from grpc_backoff.connection.clock import TimerHandle
 from grpc_backoff.engine.watches import load_liveness
 
 if TYPE_CHECKING:
+    from grpc_backoff.connection.clock import TimerHandle
     from grpc_backoff.engine.network import NetworkWatcher
 
 _TICK = 1.0
@@ -31,24 +31,25 @@ NETWORK = "the machine's network has changed"
 REACHED = "another channel has reached the same host and port"
 
 
-class Hearer(Protocol):
-    """A pool of connections."""
+if TYPE_CHECKING:
 
-    def tell_news(self, why: str, spot: Hashable = None) -> None:
-        """Handle news, which concerns only one spot if one is given; any thread may call this."""
-        ...
+    class Hearer(Protocol):
+        """A pool of connections."""
 
-    def hear_news(self, why: str, spot: Hashable = None, *, woke: bool = False) -> None:
-        """Handle news, on the event loop or thread that the pool belongs to."""
-        ...
+        def tell_news(self, why: str, spot: Hashable = None) -> None:
+            """Handle news, which concerns only one spot if one is given; any thread may call this."""
+            ...
 
+        def hear_news(self, why: str, spot: Hashable = None, *, woke: bool = False) -> None:
+            """Handle news, on the event loop or thread that the pool belongs to."""
+            ...
 
-class Ticking(Protocol):
-    """An event loop, or the conductor."""
+    class Ticking(Protocol):
+        """An event loop, or the conductor."""
 
-    def call_at(self, when: float, callback: Callable[[], None], /) -> TimerHandle:
-        """Call `callback` at a time on the machine's monotonic clock, in seconds."""
-        ...
+        def call_at(self, when: float, callback: Callable[[], None], /) -> TimerHandle:
+            """Call `callback` at a time on the machine's monotonic clock, in seconds."""
+            ...
 
 
 @functools.lru_cache(maxsize=1024)
@@ -180,7 +181,7 @@ class NewsDesk:
 
     def reached(self, pool: Hearer, *spots: Hashable) -> None:
         """Tell the other pools that seek one of these spots, each of them once. Thread-safe."""
-        found = list[tuple[Hearer, Hashable]]()
+        found: list[tuple[Hearer, Hashable]] = []
         with self._lock:
             for reference in self._seeking.keyrefs():  # a finalizer may change the mapping meanwhile
                 other = reference()

@@ -16,7 +16,7 @@ import grpc
 from grpc_backoff.base.status import ConnectionStatus, Stage
 from grpc_backoff.config.target import shown_target
 from grpc_backoff.decide.calls.call_machine import CancelRequested, ConnectionReady, Input, NoConnection
-from grpc_backoff.decide.connections.no_connection import explain
+from grpc_backoff.decide.connections.shown import explain
 
 if TYPE_CHECKING:
     from grpc_backoff.grpcio.call_errors import NoConnectionError

@@ -19,7 +19,6 @@ from grpc_backoff.base import stepping
 from grpc_backoff.base.record import NamedTuple, record
 from grpc_backoff.base.status import ConnectionStatus, Failure, Role, SlotStatus, State
 from grpc_backoff.base.stepping import Stepper
-from grpc_backoff.connection.clock import TimerHandle
 from grpc_backoff.decide.connections import connection_machine as m
 from grpc_backoff.decide.connections import pool_machine as p
 from grpc_backoff.decide.connections.connection_machine import Machine
@@ -27,21 +26,24 @@ from grpc_backoff.decide.connections.dial_times import IDLE_SHARE
 from grpc_backoff.decide.connections.happened import ChannelKey, Happened
 from grpc_backoff.decide.connections.pick import elsewhere, pick
 from grpc_backoff.engine.core_connector import BaseConnector, Keepalive, SlotConnector
-from grpc_backoff.engine.gate import GatedConnection
-from grpc_backoff.engine.home import Home
-from grpc_backoff.engine.manager import CallQueue, ConnectionManager
-from grpc_backoff.engine.news import NEWS, Sleeper, Ticking, spot_of
+from grpc_backoff.engine.manager import ConnectionManager
+from grpc_backoff.engine.news import NEWS, Sleeper, spot_of
 from grpc_backoff.engine.registry import Membership
-from grpc_backoff.engine.room import Room
 from grpc_backoff.engine.setup import PoolSetup
 from grpc_backoff.engine.watches import HealthWatches, LivenessWatches
 from grpc_backoff.policy.connect import Reconnect
 
 if TYPE_CHECKING:
+    from grpc_backoff.connection.clock import TimerHandle
+    from grpc_backoff.engine.gate import GatedConnection
+    from grpc_backoff.engine.home import Home
     from grpc_backoff.engine.liveness import ConnectionWatch
+    from grpc_backoff.engine.manager import CallQueue
+    from grpc_backoff.engine.news import Ticking
     from grpc_backoff.engine.resolver import Addresses
+    from grpc_backoff.engine.room import Room
 
-ConnectionT = TypeVar("ConnectionT", bound=GatedConnection)
+ConnectionT = TypeVar("ConnectionT", bound="GatedConnection")
 
 _CLOSED = p.PoolPhase.CLOSED
 _TRANSIENT_FAILURE = State.TRANSIENT_FAILURE  # up to Python 3.11, access to a member is slow
@@ -132,6 +134,10 @@ class SteppedPool(Stepper[p.PoolInput], Generic[ConnectionT]):
         self.picks = machine.policy.round_robin or machine.policy.max_connections > 1
         several = machine.policy.max_connections > 1
         self.most: float = machine.policy.streams_per_connection if several else math.inf
+        if self.most != math.inf:
+            from grpc_backoff.engine.room import Room  # noqa: PLC0415 - few pools limit it
+
+            self._make_room = partial(Room, self.most, clock.now)
         self._free_timer: TimerHandle | None = None
         """Armed while calls wait for room, until the next ended call is no longer counted."""
         self._policy = replace(policy, reconnect=Reconnect.LAZY) if self.picks else policy
@@ -548,7 +554,7 @@ class SteppedPool(Stepper[p.PoolInput], Generic[ConnectionT]):
         if watched and connection is not None:
             self.healths.watch(self, number, connection)
         if self.most < math.inf and connection is not None:
-            connection.core_channel.room = Room(self.most, self._clock.now, self._slots[number].pool_slot.left)
+            connection.core_channel.room = self._make_room(self._slots[number].pool_slot.left)
         self.feed(p.SlotServes(number, self._slots[number].manager.started))
         problem = self.healths.problem(number)
         if problem:

@@ -15,12 +15,14 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakMethod
 
 from grpc_backoff.base.process import after_fork
 from grpc_backoff.decide.connections.shared_schedule import Schedule
-from grpc_backoff.engine.home import Home
+
+if TYPE_CHECKING:
+    from grpc_backoff.engine.home import Home
 
 MOST_REMEMBERED = 1024
 """How many keys without managers are remembered (SH-8). The one that lost its last manager first is forgotten first."""

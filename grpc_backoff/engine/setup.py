@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING
 
-from grpc_backoff.connection.clock import Clock
 from grpc_backoff.decide.connections.happened import ChannelKey
 from grpc_backoff.decide.connections.pool_machine import PoolMachine
 from grpc_backoff.engine.watches import load_liveness
@@ -15,6 +14,7 @@ from grpc_backoff.policy.pooling import PoolPolicy
 
 if TYPE_CHECKING:
     from grpc_backoff.config.places import Place
+    from grpc_backoff.connection.clock import Clock
     from grpc_backoff.engine.resolver import Tell
 
 Options = Sequence[tuple[str | bytes, object]]

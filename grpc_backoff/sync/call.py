@@ -42,11 +42,11 @@ from grpc_backoff.grpcio.sync_private import (
 from grpc_backoff.sync.call_errors import RetriesExhaustedError
 from grpc_backoff.sync.calls import Calls
 from grpc_backoff.sync.core_connector import CoreConnection
-from grpc_backoff.sync.replay import Replay
 
 if TYPE_CHECKING:
     from grpc_backoff.decide.calls import hedging_machine as h
     from grpc_backoff.grpcio.shapes import BackgroundCall
+    from grpc_backoff.sync.replay import Replay
 
 _LOG = logging.getLogger(__name__)
 

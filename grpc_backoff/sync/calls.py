@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grpc_backoff.config.channel_settings import ChannelSetup
-from grpc_backoff.connection.clock import TimerHandle
 from grpc_backoff.decide.calls.call_machine import ChannelClosing
 from grpc_backoff.engine.environment import CallEnvironment
 from grpc_backoff.engine.pending import AnyCall
@@ -14,6 +13,9 @@ from grpc_backoff.sync.conductor import Conductor
 from grpc_backoff.sync.hooks import Hooks
 from grpc_backoff.sync.listeners import Listeners
 from grpc_backoff.sync.pending import PendingCalls
+
+if TYPE_CHECKING:
+    from grpc_backoff.connection.clock import TimerHandle
 
 
 class Calls(CallEnvironment):

@@ -16,7 +16,7 @@ from weakref import WeakSet
 
 import grpc
 
-from grpc_backoff.base.chance import CHANCE
+from grpc_backoff.base.process import CHANCE
 from grpc_backoff.base.status import ConnectionStatus
 from grpc_backoff.base.threads import Running
 from grpc_backoff.config.channel_settings import ChannelSettings, Options, read_channel

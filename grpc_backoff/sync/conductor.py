@@ -28,7 +28,7 @@ import time
 from collections.abc import Callable
 from contextvars import Context
 from queue import Empty, SimpleQueue
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from grpc_backoff.base.process import after_fork
 from grpc_backoff.sync.pump import Pump, Standby, needs_pump
@@ -71,12 +71,14 @@ def take(queue: SimpleQueue[T], timeout: float) -> T:
     return queue.get(timeout=timeout)
 
 
-class Polled(Protocol):
-    """Something that the conductor polls from time to time."""
+if TYPE_CHECKING:
 
-    def look(self) -> None:
-        """Check whether anything has happened; never blocks."""
-        ...
+    class Polled(Protocol):
+        """Something that the conductor polls from time to time."""
+
+        def look(self) -> None:
+            """Check whether anything has happened; never blocks."""
+            ...
 
 
 class Timer:

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, cast
 import grpc
 
 from grpc_backoff.base import threads
+from grpc_backoff.base.status import Loss
 from grpc_backoff.base.threads import Running
-from grpc_backoff.connection.connector import Loss
 from grpc_backoff.decide.connections import dial_machine as m
 from grpc_backoff.decide.connections.core_texts import (
     EXPLAIN_METHOD,

@@ -7,19 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container
 from functools import partial
+from typing import TYPE_CHECKING
 
 from grpc_backoff.base.status import State
 from grpc_backoff.base.threads import Running
-from grpc_backoff.connection.clock import TimerHandle
 from grpc_backoff.decide.connections import pool_machine as p
 from grpc_backoff.decide.connections.happened import Happened
-from grpc_backoff.engine.manager import CallQueue
-from grpc_backoff.engine.news import Ticking
 from grpc_backoff.engine.pool import SlotParts, SteppedPool
 from grpc_backoff.engine.setup import PoolSetup
 from grpc_backoff.sync.conductor import Conductor
 from grpc_backoff.sync.core_connector import CoreConnection, CoreConnector
 from grpc_backoff.sync.listeners import Listeners
+
+if TYPE_CHECKING:
+    from grpc_backoff.connection.clock import TimerHandle
+    from grpc_backoff.engine.manager import CallQueue
+    from grpc_backoff.engine.news import Ticking
 
 
 class ConnectionPool(SteppedPool[CoreConnection]):

@@ -18,7 +18,6 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from grpc_backoff.base.base_errors import MissingExtra
-from grpc_backoff.base.status import NotHedged
 from grpc_backoff.base.version import __version__
 from grpc_backoff.decide.calls.events import (
     CallEvent,
@@ -28,6 +27,7 @@ from grpc_backoff.decide.calls.events import (
     CallNotHedged,
     CallRetried,
     CallSucceeded,
+    NotHedged,
     Reason,
     StreamEnded,
     WaitSource,

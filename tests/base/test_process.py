@@ -89,3 +89,15 @@ def test_a_lock_of_the_parent(forked):
     finally:
         goes_on.set()
         thread.join()
+
+
+@pytest.mark.parametrize(("drawn", "number"), [(b"\0" * 8, 0.0), (b"\x80" + b"\0" * 7, 0.5), (b"\xff" * 8, 1 - 2**-53)])
+def test_the_interval(monkeypatch, drawn, number):
+    """CB-11: the numbers are in [0, 1), as `random.random()` draws them."""
+    monkeypatch.setattr(process, "urandom", {8: drawn}.__getitem__)
+    assert process.CHANCE.random() == number
+
+
+def test_no_state():
+    """CB-11: two draws differ."""
+    assert process.CHANCE.random() != process.CHANCE.random()

@@ -12,7 +12,6 @@ from pathlib import Path
 import grpc
 import pytest
 
-from grpc_backoff.base.status import NotHedged
 from grpc_backoff.decide.calls.events import (
     CallExhausted,
     CallHedged,
@@ -20,6 +19,7 @@ from grpc_backoff.decide.calls.events import (
     CallNotHedged,
     CallRetried,
     CallSucceeded,
+    NotHedged,
     Reason,
     StreamEnded,
     WaitSource,

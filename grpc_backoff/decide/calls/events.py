@@ -5,12 +5,19 @@ Events contain no payloads, metadata or tokens (RT-11). Times are in seconds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import enum
 
+from grpc_backoff.base.record import dataclass
 from grpc_backoff.base.status import CodedFailure
-from grpc_backoff.base.status import NotHedged as NotHedged
 from grpc_backoff.base.status import Reason as Reason
 from grpc_backoff.base.status import WaitSource as WaitSource
+
+
+class NotHedged(enum.Enum):
+    """Why a copy of a hedged call was not sent beside those that run (HG-11)."""
+
+    CALM = "the server ended a connection with GOAWAY(ENHANCE_YOUR_CALM)"
+    RESETS = "many copies on its connection wait for their cancellation"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

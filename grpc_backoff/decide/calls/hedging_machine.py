@@ -12,11 +12,11 @@ from typing import Any
 
 from grpc_backoff.base.base_errors import IllegalTransition
 from grpc_backoff.base.record import NamedTuple, record
-from grpc_backoff.base.status import NotHedged, WaitSource
+from grpc_backoff.base.status import WaitSource
 from grpc_backoff.base.stepping import ArmTimer, CancelTimer, Emit
 from grpc_backoff.decide.calls import call_machine as m
 from grpc_backoff.decide.calls.decision import Progress
-from grpc_backoff.decide.calls.events import CallHedged, CallNotHedged, CallSucceeded
+from grpc_backoff.decide.calls.events import CallHedged, CallNotHedged, CallSucceeded, NotHedged
 from grpc_backoff.decide.calls.resets import left_until
 from grpc_backoff.policy.hedging import HedgingPolicy
 

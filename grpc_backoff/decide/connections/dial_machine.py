@@ -39,8 +39,7 @@ from typing import Any
 
 from grpc_backoff.base.base_errors import IllegalTransition
 from grpc_backoff.base.record import NamedTuple, record
-from grpc_backoff.base.status import Failure
-from grpc_backoff.connection.connector import Loss
+from grpc_backoff.base.status import Failure, Loss
 from grpc_backoff.decide.connections import dial_times
 from grpc_backoff.decide.connections.core_texts import Link, failure_of
 

@@ -1,11 +1,13 @@
-"""SH-7: the state and status that a channel shows of a shared manager."""
+"""SH-7, CH-4: what a channel shows of a shared manager, and of why a call got no connection."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 
 from grpc_backoff.decide.connections.events import ConnectionStatus, Failure, Stage, State
-from grpc_backoff.decide.connections.shared_status import state_shown, status_shown
+from grpc_backoff.decide.connections.shown import explain, state_shown, status_shown
 
 REFUSED = Failure(Stage.TCP, "refused")
 STATUS = ConnectionStatus(
@@ -47,3 +49,43 @@ def test_a_closed_channel_keeps_its_last_error():
     closed = status_shown(STATUS, asked=True, closed=True)
     assert (closed.state, closed.attempt, closed.last_error, closed.made) == (State.SHUTDOWN, 3, REFUSED, 4)
     assert (closed.in_flight, closed.next_attempt_in, closed.ready_since) == (False, None, None)
+
+
+FIRST = ConnectionStatus(
+    state=State.CONNECTING,
+    attempt=7,
+    in_flight=True,
+    last_error=None,
+    next_attempt_in=1.5,
+    ready_since=None,
+    made=3,
+)
+
+
+@pytest.mark.parametrize(
+    ("status", "how", "text"),
+    [
+        ({}, {}, "no connection to t; the first attempt has not ended"),
+        (
+            {"in_flight": False},
+            {},
+            "no connection to t; no attempt has begun, because the target's schedule does not allow one yet",
+        ),
+        ({"in_flight": False, "next_attempt_in": None}, {}, "no connection to t; no attempt has begun"),
+        ({"state": State.READY}, {}, "no connection to t; the connection ended before the call could use it"),
+        ({"last_error": REFUSED}, {}, "no connection to t; last error: tcp: refused"),
+        (
+            {"last_error": REFUSED},
+            {"proxied": True},
+            "no connection to t through the HTTP proxy; last error: tcp: refused",
+        ),
+        (
+            {"last_error": REFUSED},
+            {"waited": True},
+            "Deadline Exceeded while waiting: no connection to t; last error: tcp: refused",
+        ),
+    ],
+)
+def test_why(status, how, text):
+    """CH-4: the text contains the target, the stage and the reason, but no figures."""
+    assert explain("t", replace(FIRST, **status), **how) == text
