@@ -61,8 +61,7 @@ def core_channel(
     inner = None if credentials is None else getattr(credentials, "_credentials")  # noqa: B009 - private
     channel: grpc.Channel = GrpcioChannel(target, tuple(options), inner, compression)
     # A signal handler that raises could leave the core's channel locked, which would stop every thread that uses it.
-    for held in gc.get_referents(*gc.get_referents(inner_channel(channel))):
-        guard(held)
+    guard(*gc.get_referents(*gc.get_referents(inner_channel(channel))))
     _open[id(channel)] = target, channel
     return channel
 
