@@ -42,6 +42,8 @@ class _HedgedCall(Call):
                 self._inputs.append(h.CopyHeld(wait))
                 return
         super()._begin(effect, in_context=in_context)
+        if effect.wake is not None and self._places:
+            self._timer = self._calls.clock.call_at(effect.wake, self._timer_fired)
 
     def _not_connected(self) -> m.NotConnected:
         return self._calls.pending.not_connected()
@@ -55,8 +57,6 @@ class _HedgedCall(Call):
         self._copies[copies.sent] = attempt, connection
         if copies.starting:
             self._inputs.append(h.CopyBegun())
-        else:
-            self._timer = self._calls.clock.call_at(copies.due, self._timer_fired)
         self._follow(copies.sent, attempt)
 
     def _follow(self, number: int, attempt: grpc.aio.Call) -> None:
