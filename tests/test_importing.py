@@ -27,6 +27,7 @@ LATE = {
             "engine.resolver",
             "grpcio.call_counter",
             "aio.hedging",
+            "aio.ordered_timers",
             "aio.subscription",
             "installation",
             "names",

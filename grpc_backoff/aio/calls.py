@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextvars import Context
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grpc_backoff.aio.hooks import Hooks
 from grpc_backoff.aio.pending import PendingCalls
@@ -13,12 +13,16 @@ from grpc_backoff.config.channel_settings import ChannelSetup
 from grpc_backoff.connection.clock import TimerHandle
 from grpc_backoff.engine.environment import CallEnvironment
 
+if TYPE_CHECKING:
+    from grpc_backoff.aio.ordered_timers import OrderedTimers
+
 
 class Calls(CallEnvironment):
     """The environment that one channel's calls share, on the channel's event loop.
 
     Attributes:
         loop: the channel's event loop.
+        delays: the timers of hedged calls for their second copies, by the hedging delay in seconds.
     """
 
     pending: PendingCalls
@@ -28,6 +32,7 @@ class Calls(CallEnvironment):
         """Take the arguments of `CallEnvironment`, and the channel's event loop."""
         super().__init__(setup, **parts)
         self.loop = loop
+        self.delays: dict[float, OrderedTimers] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def wake_at(self, at: float, work: Callable[[], None]) -> TimerHandle:
@@ -51,6 +56,8 @@ class Calls(CallEnvironment):
         super().close()
         for losers in tuple(self.losing):
             losers.cancel()
+        for timers in self.delays.values():  # a channel that closes sends no further copies
+            timers.close()
         if self.hooks.tasks:
             self.hooks.close()
 

@@ -17,6 +17,7 @@ import grpc.aio
 from grpc_backoff.aio.arities import StreamResponse, UnaryResponse
 from grpc_backoff.aio.call import CANCELLED, Call
 from grpc_backoff.aio.connection import CallConnection
+from grpc_backoff.aio.ordered_timers import OrderedTimers
 from grpc_backoff.decide.calls import call_machine as m
 from grpc_backoff.decide.calls import hedging_machine as h
 from grpc_backoff.engine.losers import Copies, Losers, must_wait
@@ -26,6 +27,7 @@ from grpc_backoff.grpcio import aio_private
 class _HedgedCall(Call):
     """The base class of both arities: it keeps the copies until one of them is chosen."""
 
+    _machine: h.HedgingMachine
     _copies: Copies
     _avoided: tuple[CallConnection, ...] = ()  # of all copies, so that each goes to another server if there are several
     _losers: Losers | None = None
@@ -39,7 +41,9 @@ class _HedgedCall(Call):
                 return
         super()._begin(effect, in_context=in_context)
         if effect.wake is not None and self._avoided:
-            self._timer = self._calls.clock.call_at(effect.wake, self._timer_fired)
+            delay, delays = self._machine.hedging.hedging_delay, self._calls.delays
+            timers = delays.get(delay) or delays.setdefault(delay, OrderedTimers(self._calls.clock))
+            self._timer = timers.call_at(effect.wake, self._timer_fired)
 
     def _not_connected(self) -> m.NotConnected:
         return self._calls.pending.not_connected()
