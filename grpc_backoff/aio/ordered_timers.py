@@ -22,13 +22,21 @@ class OrderedTimers:
         """Call `callback` once when the clock reaches `when`, in seconds; `when` never decreases."""
         timer = _OrderedTimer(self._timers, callback)
         self._timers[timer] = when
-        if not self._armed:
-            self._arm(when)
+        try:
+            if not self._armed:
+                self._arm(when)
+        except BaseException:
+            timer.cancel()
+            raise
         return timer
 
     def _arm(self, when: float) -> None:
         self._armed = True  # first, because a program's clock may call back at once
-        self._handle = self._clock.call_at(when, self._fired)
+        try:
+            self._handle = self._clock.call_at(when, self._fired)
+        except BaseException:  # from that clock
+            self._armed = False
+            raise
 
     def _fired(self) -> None:
         self._armed = False

@@ -112,6 +112,18 @@ async def test_a_clock_that_calls_back_at_once():
     assert timers.called[1:] == [("b", 1.0)]
 
 
+async def test_a_clock_that_raises(monkeypatch):
+    """If the clock raises, the timer that was to be armed does not call back, and the next one does."""
+    timers = Timers()
+    with monkeypatch.context() as broken:
+        broken.setattr(FakeClock, "call_at", lambda _clock, _when, _callback: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            timers.arm("a", 1.0)
+    timers.arm("b", 2.0)
+    await timers.clock.advance(2.0)
+    assert timers.called == [("b", 2.0)]
+
+
 async def test_closing():
     """CB-10: closing cancels all timers, and the clock's."""
     timers = Timers()
