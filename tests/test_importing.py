@@ -33,6 +33,7 @@ LATE = {
             "engine.room",
             "grpcio.call_counter",
             "aio.hedging",
+            "aio.ordered_timers",
             "aio.subscription",
             "sync.replay",
             "installation",

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from grpc_backoff.decide.calls import hedging_machine as h
 
 _RUNNING, _DONE = m.CallPhase.RUNNING, m.CallPhase.DONE  # up to Python 3.11, access to a member is slow
-_BEGUN, _OBSERVED, _UNOBSERVED = m.Begun(), m.OkStatus(observed=True), m.OkStatus(observed=False)
+_BEGUN, _OK = m.Begun(), m.OkStatus()
 _GRACE_FOR_TRAILERS = 0.02
 """How long to wait after empty initial metadata, in seconds, because a trailers-only failure may follow (RT-8)."""
 
@@ -216,7 +216,7 @@ class Call(CallShell, grpc.aio.Call):
         if succeeded:
             if self._spans is not None:
                 self._end_span("OK")
-            self.feed(_OBSERVED if self._calls.listeners.listeners else _UNOBSERVED)
+            self.feed(_OK)
             return
         if aio_private.is_cancelled_here(attempt.call if stream else attempt):
             self.feed(m.CancelRequested())  # for example, because the channel was closed

@@ -13,6 +13,7 @@ from grpc_backoff.config.channel_settings import ChannelSetup
 from grpc_backoff.engine.environment import CallEnvironment
 
 if TYPE_CHECKING:
+    from grpc_backoff.aio.ordered_timers import OrderedTimers
     from grpc_backoff.connection.clock import TimerHandle
 
 
@@ -21,6 +22,7 @@ class Calls(CallEnvironment):
 
     Attributes:
         loop: the channel's event loop.
+        delays: the timers of hedged calls for their second copies, by the hedging delay in seconds.
     """
 
     pending: PendingCalls
@@ -30,6 +32,7 @@ class Calls(CallEnvironment):
         """Take the arguments of `CallEnvironment`, and the channel's event loop."""
         super().__init__(setup, **parts)
         self.loop = loop
+        self.delays: dict[float, OrderedTimers] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def wake_at(self, at: float, work: Callable[[], None]) -> TimerHandle:
@@ -53,6 +56,8 @@ class Calls(CallEnvironment):
         super().close()
         for losers in tuple(self.losing):
             losers.cancel()
+        for timers in self.delays.values():  # a channel that closes sends no further copies
+            timers.close()
         if self.hooks.tasks:
             self.hooks.close()
 

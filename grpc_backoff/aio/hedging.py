@@ -15,8 +15,9 @@ import grpc
 import grpc.aio
 
 from grpc_backoff.aio.arities import StreamResponse, UnaryResponse
-from grpc_backoff.aio.call import CANCELLED, Call, Outcome
+from grpc_backoff.aio.call import CANCELLED, Call
 from grpc_backoff.aio.connection import CallConnection
+from grpc_backoff.aio.ordered_timers import OrderedTimers
 from grpc_backoff.decide.calls import call_machine as m
 from grpc_backoff.decide.calls import hedging_machine as h
 from grpc_backoff.engine.losers import Copies, Losers, must_wait
@@ -26,37 +27,36 @@ from grpc_backoff.grpcio import aio_private
 class _HedgedCall(Call):
     """The base class of both arities: it keeps the copies until one of them is chosen."""
 
+    _machine: h.HedgingMachine
     _copies: Copies
-    _places: tuple[CallConnection, ...] = ()
+    _avoided: tuple[CallConnection, ...] = ()  # of all copies, so that each goes to another server if there are several
     _losers: Losers | None = None
-
-    @property
-    def _avoided(self) -> tuple[CallConnection, ...]:
-        return self._places  # of all copies, so that each goes to another server if there are several
 
     def _begin(self, effect: m.Begin, *, in_context: bool = False) -> None:
         sender = self._sender
-        if self._places and self._state.copies.live and sender is not None:
-            wait = must_wait(self._calls, self._places, lambda: sender.connection(self._avoided))
+        if self._avoided and self._state.copies.live and sender is not None:
+            wait = must_wait(self._calls, self._avoided, lambda: sender.connection(self._avoided))
             if wait:
                 self._inputs.append(h.CopyHeld(wait))
                 return
         super()._begin(effect, in_context=in_context)
+        if effect.wake is not None and self._avoided:
+            delay, delays = self._machine.hedging.hedging_delay, self._calls.delays
+            timers = delays.get(delay) or delays.setdefault(delay, OrderedTimers(self._calls.clock))
+            self._timer = timers.call_at(effect.wake, self._timer_fired)
 
     def _not_connected(self) -> m.NotConnected:
         return self._calls.pending.not_connected()
 
     def _begun(self, attempt: grpc.aio.Call, connection: CallConnection) -> None:
-        if not self._places:
+        if not self._avoided:
             self._copies = {}
-        self._places += (connection,)
+        self._avoided += (connection,)
         self._connection = connection
         copies = self._state.copies
         self._copies[copies.sent] = attempt, connection
         if copies.starting:
             self._inputs.append(h.CopyBegun())
-        else:
-            self._timer = self._calls.clock.call_at(copies.due, self._timer_fired)
         self._follow(copies.sent, attempt)
 
     def _follow(self, number: int, attempt: grpc.aio.Call) -> None:
@@ -76,7 +76,7 @@ class _HedgedCall(Call):
     def _copy_failed(self, number: int, error: grpc.aio.AioRpcError) -> None:
         self._calls.note(self._status(error))
         if not self._has_outcome():
-            self._error, self._connection = error, self._places[number - 1]
+            self._error, self._connection = error, self._avoided[number - 1]
             self.feed(h.CopyFailed(number, self._failure(error)))
 
     def _carry_out(self, effect: h.Effect) -> None:
@@ -88,16 +88,15 @@ class _HedgedCall(Call):
             self._settle(self._attempt or self._error or CANCELLED)
         else:
             super()._carry_out(effect)
+            if self._has_outcome():
+                self._avoided = ()
 
     def _leave_others(self, at: float | None) -> None:
-        if self._places and self._copies:
+        if self._avoided and self._copies:
             copies, self._copies = self._copies, {}
             self._losers = Losers(self._calls, copies)
             self._losers.leave(at)
-
-    def _settle(self, outcome: Outcome) -> None:
-        self._places = ()
-        super()._settle(outcome)
+        self._avoided = ()
 
     def _break_off(self, error: Exception) -> None:
         self._leave_others(None)

@@ -195,7 +195,7 @@ class MultiCallable(Sender):
         channel.refuse_if_closed()
         if arguments.credentials is not None and not channel._secure:
             raise grpc.aio.UsageError(_CREDENTIALS_NEED_TLS)
-        machine = self._rules(policy, waits, may_break=channel._pool.has_connection)
+        machine = self._rules(policy, waits, may_break=policy is None and channel._pool.has_connection)
         if arguments.metadata is not None:  # see `_freeze`
             arguments = arguments._replace(metadata=grpc.aio.Metadata(*arguments.metadata))
         frozen = self._freeze(request, arguments)

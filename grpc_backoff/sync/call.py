@@ -55,7 +55,7 @@ _LONGEST_SLEEP = 3600.0
 _LONGEST_SLEEP_OF_MAIN = 0.25
 """The longest single wait in the main thread, in seconds, because a signal that arrives as the thread falls asleep does
 not wake it (TH-6)."""
-_BEGUN = m.Begun()
+_BEGUN, _OK = m.Begun(), m.OkStatus()
 _OF_CONNECTIONS = (m.ConnectionReady, m.NoConnection)
 
 
@@ -312,7 +312,7 @@ class BlockingCall(_SteppedCall):
         else:
             connection.served = True
             self._end_span("OK")
-            self._inputs.append(m.Begun() if self._machine.handed_over else m.OkStatus(self._calls.observed))
+            self._inputs.append(_BEGUN if self._machine.handed_over else _OK)
         finally:
             connection.ended(token)
 
@@ -443,7 +443,7 @@ class FutureCall(_SteppedCall):
         input_: h.Input | None = None
         if not self._machine.handed_over:  # otherwise, nothing is left to decide
             succeeded = code is grpc.StatusCode.OK
-            input_ = m.OkStatus(self._calls.observed) if succeeded else self._failure(attempt)
+            input_ = _OK if succeeded else self._failure(attempt)
         leave(entry[0], entry[1], code, status.details)
         with self._lock:
             if attempt is not self.attempt:

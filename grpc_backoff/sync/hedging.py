@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
 from queue import Empty
@@ -74,13 +73,7 @@ class _Hedged(_SteppedCall):
         self._copies[copies.sent] = attempt, connection
         if copies.starting:
             self._inputs.append(h.CopyBegun())
-        elif copies.due is not None:
-            self._arm(copies.due)
         return copies.sent
-
-    @abstractmethod
-    def _arm(self, at: float) -> None:
-        """Arm the timer for the second copy."""
 
     def _left(self, attempt: BackgroundCall, entry: Entry) -> Status | None:
         """Remove a copy that has just ended from its connection; return its status, or None if that is OK."""
@@ -117,11 +110,11 @@ class _HedgedCall(_Hedged, FutureCall):
         self._copies: Copies = {}
 
     def _begin(self, effect: m.Begin) -> None:
-        if not (self._places and self._is_held()):
-            super()._begin(effect)
-
-    def _arm(self, at: float) -> None:
-        self._carry_out(ArmTimer(at))
+        if self._places and self._is_held():
+            return
+        super()._begin(effect)
+        if effect.wake is not None and self._places:
+            self._carry_out(ArmTimer(effect.wake))
 
     def _begun(self, attempt: BackgroundCall, entry: Entry) -> None:
         self._connection = entry[0]
@@ -354,6 +347,8 @@ class _HedgedBlockingCall(_Hedged, BlockingCall):
         if serves:
             self._own = Events(attempt), ended
         self._sent(attempt, connection)
+        if effect.wake is not None:
+            self._arm(effect.wake)
         if not serves and not attempt.add_callback(lambda: self.feed(ended())):
             self.feed(ended())
 

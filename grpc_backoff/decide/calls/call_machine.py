@@ -196,9 +196,7 @@ class NoConnection(NamedTuple):
 
 @record
 class OkStatus(NamedTuple):
-    """The attempt succeeded; `observed` says whether any listener wants to receive successes at the first attempt."""
-
-    observed: bool = False
+    """The attempt succeeded."""
 
 
 @record
@@ -287,11 +285,12 @@ class Begin(NamedTuple):
     """Make an attempt with a timeout of this many seconds.
 
     `metadata` replaces the caller's metadata with the same keys. The shell answers with `NotConnected` if there is no
-    connection for the attempt.
+    connection for the attempt; if there is one, it arms the machine's timer for the time `wake`, unless that is None.
     """
 
     seconds: float | None
     metadata: Metadata
+    wake: float | None = None
 
 
 @record
@@ -446,7 +445,7 @@ class CallMachine(NamedTuple):
         attempt_end, own_timeout = self._attempt_end(now, end) if own else (end, False)
         seconds = None if attempt_end is None else attempt_end - now
         fields = _RUNNING, call_id, trace_id, now, end, now, attempt_end, _FIRST, own_timeout, *_AT_FIRST
-        return _new(CallState, fields), _new(Begin, (seconds, ()))
+        return _new(CallState, fields), _new(Begin, (seconds, (), None))
 
     def shown_end(self, now: float, timeout: float | None) -> float | None:
         """Return the deadline for `time_remaining` of a call that begins now; it ignores the service config's limit."""
@@ -511,7 +510,7 @@ class CallMachine(NamedTuple):
         if state.attempt_end is not None and not now < state.attempt_end:
             return self._wait_is_over(state, CallTimerFired(), now, surroundings)  # its timer has not fired yet
         seconds = None if state.attempt_end is None else state.attempt_end - now
-        return _new(CallState, (_RUNNING, *state[1:])), [_CANCEL_TIMER, _new(Begin, (seconds, state.metadata))]
+        return _new(CallState, (_RUNNING, *state[1:])), [_CANCEL_TIMER, _new(Begin, (seconds, state.metadata, None))]
 
     def _missed(self, state: CallState, input_: Missed, _now: float, _surroundings: Surroundings) -> Step:
         """Keep waiting; a fail-fast call does so only once, because the peer may hang up each time (CB-17)."""
@@ -542,11 +541,11 @@ class CallMachine(NamedTuple):
 
     # The end of an attempt.
 
-    def _succeeded(self, state: CallState, input_: OkStatus, now: float, surroundings: Surroundings) -> Step:
+    def _succeeded(self, state: CallState, _input: OkStatus, now: float, surroundings: Surroundings) -> Step:
         if surroundings.tokens is not None and self.policy is not None:  # RT-9
             surroundings.tokens.succeeded()
         effects: list[Effect] = [AS_ATTEMPT]
-        if self.policy is not None and (input_.observed or (state.progress.attempt > 1 and surroundings.heard)):
+        if self.policy is not None and (surroundings.heard if state.progress.attempt > 1 else surroundings.observed):
             from grpc_backoff.decide.calls.events import CallSucceeded  # noqa: PLC0415 - most calls have no events
 
             effects.append(Emit(CallSucceeded(**self._at(state, now), took=now - state.began)))

@@ -140,15 +140,13 @@ class HedgingMachine:
         call_id: object = "",
         trace_id: str | None = None,
     ) -> tuple[m.CallState, m.Begin]:
-        """Start a call with its first copy; the arguments are as for `CallMachine.begin`.
-
-        If this copy is on a connection, the shell arms the timer for the next one, which is `due`.
-        """
+        """Start a call with its first copy; the arguments are as for `CallMachine.begin`."""
         if self.hedging.deadline is not None:
             limit = self.hedging.deadline if limit is None else min(limit, self.hedging.deadline)
         call, first = self.waits.begin(now, timeout, limit, call_id=call_id, trace_id=trace_id)
-        copies = _new(Copies, (1, _FIRST_ALONE, False, True, now + self.hedging.hedging_delay, 0))
-        return _new(m.CallState, (*call[:-1], copies)), first
+        due = now + self.hedging.hedging_delay
+        copies = _new(Copies, (1, _FIRST_ALONE, False, True, due, 0))
+        return _new(m.CallState, (*call[:-1], copies)), _new(m.Begin, (first.seconds, first.metadata, due))
 
     def shown_end(self, now: float, timeout: float | None) -> float | None:
         """Return the deadline for `time_remaining`, as `CallMachine.shown_end` does."""

@@ -124,9 +124,9 @@ class Run:
         """Fail the running attempt with this code."""
         return self.feed(m.NonOkStatus(code, **how), after)
 
-    def succeed(self, after=0.0, **how):
+    def succeed(self, after=0.0):
         """Let the running attempt succeed."""
-        return self.feed(m.OkStatus(**how), after)
+        return self.feed(m.OkStatus(), after)
 
     def wake(self, late=0.0):
         """Fire the timer, this many seconds late."""

@@ -741,8 +741,9 @@ def test_succeeded(policy, retries, observed, reported):
     run = running(policy, repeatable=True)
     for _ in range(retries):
         run.retry()
+    run.around.observed = observed
     success = CallSucceeded(**AT, at=run.now + 1.0, attempt=1 + retries, took=1.0 + retries / 2)
-    assert run.succeed(1.0, observed=observed) == [m.Finish(Ending.ATTEMPT), *[m.Emit(success)] * reported]
+    assert run.succeed(1.0) == [m.Finish(Ending.ATTEMPT), *[m.Emit(success)] * reported]
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.5], ids=["at once", "after a wait"])
@@ -968,7 +969,7 @@ def test_closing(reach):
 def test_a_step_changes_nothing_but_its_result():
     """CH-7: the machine is a pure function: the same state and input always give the same state and effects."""
     run = running(timeout=5.0)
-    for given in (m.NotConnected(), m.NonOkStatus("UNAVAILABLE"), m.OkStatus(observed=True)):
+    for given in (m.NotConnected(), m.NonOkStatus("UNAVAILABLE"), m.OkStatus()):
         one, other = (run.machine.step(run.state, given, 101.0, run.around) for _ in range(2))
         assert one == other
 

@@ -78,7 +78,7 @@ class Hedged:
         """Put the copy that was about to begin on a connection."""
         if self.state.copies.starting:
             return self.feed(CopyBegun())
-        self.starting, self.timer = False, self.state.copies.due
+        self.starting, self.timer = False, self.begun[0].wake
         return []
 
     def wake(self):

@@ -175,7 +175,8 @@ class Lives(RuleBasedStateMachine):
     @rule(observed=st.booleans())
     @precondition(lambda self: self.running() and self.steps > SETTLED)
     def attempt_succeeds(self, observed):
-        self.feed(m.OkStatus(observed))
+        self.run.around.observed = observed
+        self.feed(m.OkStatus())
 
     @rule(
         code=codes,
