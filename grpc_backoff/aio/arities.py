@@ -12,7 +12,7 @@ from typing import Any
 
 import grpc.aio
 
-from grpc_backoff.aio.call import Call
+from grpc_backoff.aio.call import Call, cancellations
 
 MIXED_STYLES = "The iterator and read/write APIs may not be mixed on a single RPC."
 
@@ -51,15 +51,20 @@ class StreamResponse(Call):
     async def _iterate(self) -> AsyncIterator[object]:
         while True:
             attempt = await self.running_or_cancel()
+            before = cancellations()
             try:
                 async for response in attempt:
+                    self.heed_cancellation(before)
                     if attempt is not self._attempt:
                         break  # it arrived after the decision to make another attempt
                     self.commit()
                     yield response
+                    before = cancellations()  # another task may read on
                 else:
+                    self.heed_cancellation(before)
                     return
             except grpc.aio.AioRpcError:
+                self.heed_cancellation(before)
                 if not await self.follows_or_cancel(attempt):
                     raise
             except asyncio.CancelledError:

@@ -73,6 +73,12 @@ class Sender(Method):
         """
 
 
+def cancellations() -> int:
+    """Return how often the current task has been cancelled, without those that it has dealt with."""
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
+
+
 class Call(CallShell, grpc.aio.Call):
     """The base class of the four arities: it drives the machine, and delegates the caller's methods to attempts."""
 
@@ -330,14 +336,29 @@ class Call(CallShell, grpc.aio.Call):
         """Ask one attempt after the other, as long as another follows; return the one that answered, and its answer."""
         while True:
             attempt = await self.running_or_cancel()
+            before = cancellations()
             try:
-                return attempt, await ask(attempt)
+                answer = await ask(attempt)
             except grpc.aio.AioRpcError:
+                self.heed_cancellation(before)
                 if not await self.follows_or_cancel(attempt):
                     raise
             except asyncio.CancelledError:
                 self._cancelled_while(attempt)
                 raise
+            else:
+                self.heed_cancellation(before)
+                return attempt, answer
+
+    def heed_cancellation(self, before: int) -> None:
+        """Cancel the call if its reader has been cancelled more often than `before`, and raise CancelledError.
+
+        While a stream of requests is being opened, grpcio loses the cancellation of its reader if the stream has just
+        ended in another way. The call would be repeated although its caller has cancelled it (RO-3).
+        """
+        if cancellations() > before:
+            self.cancel()
+            raise asyncio.CancelledError
 
     def _raise_outcome(self) -> None:
         """Raise the outcome, unless it is an attempt, which reports its own end."""

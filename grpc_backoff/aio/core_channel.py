@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Coroutine, Iterable
 from contextvars import Context
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import grpc.aio
@@ -20,7 +20,10 @@ from grpc_backoff.aio.stream_attempt import StreamAttempt
 from grpc_backoff.decide.connections.core_texts import LIVENESS_METHOD, LIVENESS_SERVICE, WATCH_METHOD, proxy_header
 from grpc_backoff.engine.gate import Gate, LivenessReply
 from grpc_backoff.grpcio import aio_private
-from grpc_backoff.grpcio.private import exclude_service
+from grpc_backoff.grpcio.private import CANCELLED_DETAILS, exclude_service
+
+if TYPE_CHECKING:
+    from grpc_backoff.grpcio.shapes import AsyncioCoreCall
 
 _LAST_NOTICE = 1.0
 """How long to wait for the core's notifications about a closed channel, in seconds; they take a millisecond."""
@@ -109,6 +112,9 @@ class CoreChannel(Gate):
         self.owners: dict[weakref.ref[grpc.aio.Call], object] = {}
         """The owners of the calls; a plain dictionary, because the methods of weak ones are written in Python."""
         self.forget = self.owners.pop
+        self._unread: list[AsyncioCoreCall] = []
+        """The core's calls that ended with a status of grpcio's own. The core keeps each of them, and so its channel,
+        until its responses have been read or it is cancelled, also if the program has dropped the call."""
         self._watched: int | None = None
         self._asked = 0
         """How many watches were asked for; only the latest one calls `changed`."""
@@ -124,11 +130,14 @@ class CoreChannel(Gate):
         self.running += 1
         self.owners[weakref.ref(call, self.forget)] = owner
         ended = self.ended if self.served else partial(self._first_ended, weakref.ref(call))
-        aio_private.core_call(call).add_done_callback(_once(ended) if hasattr(call, "write") else ended)
+        core, writes = aio_private.core_call(call), hasattr(call, "write")
+        core.add_done_callback(_once(ended) if writes else ended)
+        if writes:
+            core.add_done_callback(partial(self._stream_ended, weakref.ref(call)))
         if self.room is not None:
             token = object()
             self.room.add(token)
-            aio_private.core_call(call).add_done_callback(partial(self.room.leave, token))
+            core.add_done_callback(partial(self.room.leave, token))
 
     def ended(self) -> None:
         """Record the end of a call."""
@@ -136,6 +145,12 @@ class CoreChannel(Gate):
         self.left = self._now()
         if self.retired and not self.running:
             self._drained()
+
+    def _stream_ended(self, held: weakref.ref[grpc.aio.Call]) -> None:
+        """Keep the core's call if its write has failed, so that closing the channel can cancel it."""
+        call = held()
+        if call is not None and aio_private.has_stand_in(core := aio_private.core_call(call)):
+            self._unread = [*filter(aio_private.has_stand_in, self._unread), core]
 
     def watch_ends(self, look: Callable[[], None]) -> None:
         """Call `look` at the end of each call, before anything else."""
@@ -275,10 +290,10 @@ class CoreChannel(Gate):
 
     def leave_alone(self) -> object:
         """Accept no calls and do not touch the core any more: it belongs to another process; return what to keep."""
-        kept = self.channel, self._tasks, self.calls()
+        kept = self.channel, self._tasks, self.calls(), self._unread
         self.retired, self.held, self.last_state = True, None, aio_private.SHUTDOWN_NUMBER
         self.check = _shut_down
-        self.channel, self._tasks, self.owners = _NoChannel(), set(), {}  # type: ignore[assignment]
+        self.channel, self._tasks, self.owners, self._unread = _NoChannel(), set(), {}, []  # type: ignore[assignment]
         self._asking = None
         self.running, self._drained, self._changed, self._noticed = 0, _ignore, _ignore, _ignore
         return kept
@@ -301,6 +316,8 @@ class CoreChannel(Gate):
             if self.running:  # before 1.8x, grpcio does not cancel calls that no task is waiting for
                 for call, _ in self.calls():
                     call.cancel()
+            while self._unread:  # keep none of them, because each keeps the core's channel
+                self._unread.pop().cancel(CANCELLED_DETAILS)
             if self.owners:
                 await _release_all([call for call, _ in self.calls()])
             if self._asking is not None:  # before 1.8x, grpcio does not end a call that waits for its connection

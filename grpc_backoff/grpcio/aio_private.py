@@ -136,6 +136,11 @@ def is_stand_in(error: BaseException) -> bool:
     )
 
 
+def has_stand_in(core: shapes.AsyncioCoreCall) -> bool:
+    """Return whether a call of the core has ended with such a status."""
+    return (core._status.debug_error_string() or "").startswith(_WRITE_FAILED)  # noqa: SLF001
+
+
 def running_server_calls(loop: asyncio.AbstractEventLoop) -> int:
     """Return how many calls the grpc.aio servers of an event loop are handling; grpcio has a task for each."""
     coroutines = (task.get_coro() for task in asyncio.all_tasks(loop))

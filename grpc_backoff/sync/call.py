@@ -422,6 +422,9 @@ class FutureCall(_SteppedCall):
             self._end_span("INTERNAL")
             self._inputs.append(m.AttemptBroken())
             return
+        except BaseException:  # KeyboardInterrupt
+            connection.ended(token)
+            raise
         self._error = None
         self._begun(attempt, entry)
 

@@ -138,10 +138,10 @@ class MultiCallable(Method):
         connection, token, _ = entry
         try:
             call = Attempts(self.enter, self.arity, style, request, arguments).make(entry, arguments.timeout, ())
+            follow(call, connection, token)
         except BaseException:
             connection.ended(token)
             raise
-        follow(call, connection, token)
         return call
 
     # The other path.

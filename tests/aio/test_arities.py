@@ -12,6 +12,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from grpc_backoff import aio
 from tests.aio.trying import (
     BUFFER,
     CODE,
@@ -25,8 +26,11 @@ from tests.aio.trying import (
     trying,
     until,
 )
+from tests.both_apis.api import asyncio_stream
 from tests.both_apis.tries import fails, hangs
-from tests.echo import Message
+from tests.both_apis.wire import REFUSED_STREAM, Streams
+from tests.echo import EchoStub, Message
+from tests.sync.service import front
 
 LATER = "retry: 3, delay: 60s"
 
@@ -46,6 +50,25 @@ async def test_deadline_of_a_blocked_writer(method):
 
 
 # Cancelling.
+
+
+async def test_cancelled_as_a_stream_opens():
+    """RO-3: a reader that is cancelled while grpcio opens a stream is cancelled, and nothing is repeated.
+
+    grpcio loses the cancellation if the stream has just been refused.
+    """
+    with front(Streams(*[REFUSED_STREAM] * 10_000)) as made:
+        async with aio.insecure_channel(made.target, retry="retry: 100, delay: 1ms, jitter: none") as channel:
+            await asyncio.wait_for(channel.channel_ready(), 20)
+            both, cancelled = EchoStub(channel).Both, 0
+            for number in range(500):
+                task = asyncio.create_task(finish(both(asyncio_stream(["a", "b"]))))
+                await asyncio.sleep(number % 50 * 0.0003)
+                if task.cancel():
+                    await asyncio.wait([task], timeout=20)
+                    assert task.cancelled()
+                    cancelled += 1
+            assert cancelled
 
 
 PHASES = {

@@ -10,8 +10,10 @@ import grpc
 import pytest
 
 from grpc_backoff import aio
-from tests.aio.trying import REQUEST_STREAMS, RETRY, finish
+from tests.aio.trying import REQUEST_STREAMS, RETRY, finish, until
+from tests.both_apis.test_answers import Requests
 from tests.echo import Echo, EchoStub, Message, serving
+from tests.sync.service import front
 
 
 class Leaves(Echo):
@@ -58,3 +60,25 @@ async def test_an_iterator_that_waits_ends_with_its_call(method, retry, ready):
         del call
         gc.collect()
         assert gone() is None
+
+
+async def test_close_after_an_answer_that_was_not_read():
+    """CB-10: if a server answers before the requests end, and the answer is never read, nothing of it outlasts `close`.
+
+    grpcio gives such a call a status of its own, and a task waits for the server's until the answer has been read.
+    """
+
+    async def requests():
+        for _ in range(50):
+            yield Message(text="a")
+            await asyncio.sleep(0.02)
+
+    before = asyncio.all_tasks()
+    with front(Requests(1000, last=None)) as made:
+        async with aio.insecure_channel(made.target) as channel:
+            call = EchoStub(channel).Both(requests(), wait_for_ready=True, timeout=60)
+            await until(lambda: made.visits)
+            await asyncio.sleep(0.1)
+            call.cancel()
+            del call
+    await until(lambda: asyncio.all_tasks() == before)

@@ -50,3 +50,24 @@ def test_no_lock_stays(server, retry):
         for call in future, stream:
             list(call) if call is stream else call.result(20)
             assert not interrupted(call.done, 1)
+
+
+@pytest.mark.parametrize("where", ["grpc_backoff.sync.call.guard_call", "grpc_backoff.sync.multicallables.follow"])
+@pytest.mark.parametrize("retry", [None, "retry: 3, delay: 10ms"])
+def test_no_place_stays_taken(server, monkeypatch, where, retry):
+    """TH-6, PO-14: a future or a response stream that is interrupted while it is made takes up no room."""
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with grpc_backoff.insecure_channel(server.target, retry=retry) as channel:
+        stub = EchoStub(channel)
+        stub.Unary(Message(text="a"), wait_for_ready=True, timeout=20)
+        with monkeypatch.context() as patched:
+            patched.setattr(where, interrupt)
+            for make in stub.Unary.future, stub.Down:
+                if retry is None or where.endswith("guard_call"):
+                    with pytest.raises(KeyboardInterrupt):
+                        make(Message(text="a"), timeout=20)
+        assert not channel.connection().calls
+        assert stub.Unary.future(Message(text="a")).result(20).text == "a"

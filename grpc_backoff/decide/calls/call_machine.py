@@ -568,7 +568,7 @@ class CallMachine(NamedTuple):
         failure = FailedAttempt(
             code=code,
             hint=input_.hint,
-            own_timeout=state.own_timeout,
+            own_timeout=state.own_timeout and (late or not ended_early(state.attempt_end, now)),
             refused=input_.refused,
             says_refused=input_.says_refused,
             committed=state.committed,
@@ -746,8 +746,13 @@ def ran_out(input_: NonOkStatus, end: float | None, now: float) -> bool:
     fires: CANCELLED from Go and Java, INTERNAL from a proxy that has passed headers on, or else UNAVAILABLE.
     """
     if input_.cut:
-        return input_.code == _TIMED_OUT or (end is not None and now >= end - _EARLY)
+        return input_.code == _TIMED_OUT or not ended_early(end, now)
     return input_.code in _CUT_WITH and end is not None and now >= end
+
+
+def ended_early(end: float | None, now: float) -> bool:
+    """Return whether a call ended so long before this deadline that it cannot be why (RT-7)."""
+    return end is None or now < end - _EARLY
 
 
 def _replaced(metadata: Metadata, instead: Metadata) -> Metadata:

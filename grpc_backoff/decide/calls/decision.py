@@ -32,7 +32,8 @@ class FailedAttempt(NamedTuple):
     Attributes:
         code: the status code's name.
         hint: the server hint, if any.
-        own_timeout: whether the attempt had less time than the call, so that DEADLINE_EXCEEDED need not end the call.
+        own_timeout: whether the attempt had less time than the call and has used it, so that DEADLINE_EXCEEDED need not
+            end the call.
         refused: whether a GOAWAY rejected the call before the server processed it, and the core did not repeat it.
         says_refused: whether the failure says that the server refused the stream, which is not proven (RT-13).
         committed: whether part of the response has reached the caller (RT-8).

@@ -37,6 +37,7 @@ from grpc_backoff.decide.calls.call_machine import (
     Metadata,
     SeekAnother,
     Surroundings,
+    ended_early,
 )
 from grpc_backoff.decide.calls.decision import FailedAttempt, GiveUp, Progress, Retry, decide
 from grpc_backoff.decide.calls.events import CallEvent, CallExhausted, Gap, StreamEnded, StreamResumed
@@ -271,7 +272,7 @@ class SubscriptionMachine(NamedTuple):
         failure = FailedAttempt(
             code=code,
             hint=input_.hint,
-            own_timeout=self.timeout is not None,
+            own_timeout=self.timeout is not None and not ended_early(state.opened + self.timeout, now),
             oversized=input_.oversized,
             transient=cut or code in (_OK, _CANCELLED),
             never_ran=True,  # a policy's `never_ran_only` means calls; to read on repeats nothing

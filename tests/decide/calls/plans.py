@@ -88,7 +88,8 @@ def model(plan):
         if took >= min(own, whole):
             took, code, pushback = min(own, whole), "DEADLINE_EXCEEDED", None
         now += took
-        retryable = code in RETRYABLE or (code == "DEADLINE_EXCEEDED" and own < whole)
+        exceeded = code == "DEADLINE_EXCEEDED" and own < whole and took > own - 0.02
+        retryable = code in RETRYABLE or exceeded
         if not retryable or attempts == plan.max_attempts or (pushback is not None and int(pushback) < 0):
             return End(attempts, code, now)
         wait, waits = next_wait(plan, pushback, waits)

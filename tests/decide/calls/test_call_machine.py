@@ -813,6 +813,13 @@ def test_an_attempt_that_takes_too_long(code, how, codes):
     assert run.begun[-1][:2] == (BEGAN + 1.5, 1.0)
 
 
+def test_a_timer_that_is_a_little_early():
+    """RT-7: an attempt that the core or a server ends a few milliseconds before its limit has exceeded it."""
+    run = running(OWN_TIME, timeout=60.0)
+    run.fail("DEADLINE_EXCEEDED", after=0.99)
+    assert run.codes == ["DEADLINE_EXCEEDED"]
+
+
 def test_a_call_whose_every_attempt_takes_too_long():
     """RT-6, RT-7: if the last attempt times out, the call ends in DEADLINE_EXCEEDED, even long before its deadline."""
     run = running(policy_of(max_attempts=2, timeout=1.0), timeout=60.0)
@@ -827,6 +834,7 @@ def test_a_call_whose_every_attempt_takes_too_long():
     ("code", "how", "after"),
     [
         ("INTERNAL", {"cut": True}, 0.97),  # in the attempt's time
+        ("DEADLINE_EXCEEDED", {}, 0.97),  # a deadline of the server's own
         ("INTERNAL", {}, 1.0),  # the server's own answer, which was seen late
         ("INVALID_ARGUMENT", {}, 1.0),
     ],

@@ -204,7 +204,8 @@ def test_never_ran_only():
 
 def test_other_ends():
     """SB-2: a deadline of the stream's own, `ends="stop"`, messages that are too large, and a closing channel."""
-    assert Run(s.Asked(), timeout=5.0).over("DEADLINE_EXCEEDED").phase is AGAIN
+    assert Run(s.Asked(), timeout=5.0).over("DEADLINE_EXCEEDED", 5.0).phase is AGAIN
+    assert Run(s.Asked(), timeout=5.0).over("DEADLINE_EXCEEDED", 4.9).phase is DONE, "the server's own"
     stopped = streaming(resumes=False).over("OK")
     assert stopped.effects == [CancelTimer(), s.FinishSubscription(Ending.STOPPED)]
     assert streaming(resumes=False).over("UNAVAILABLE").phase is AGAIN
