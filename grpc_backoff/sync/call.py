@@ -111,7 +111,8 @@ class Attempts:
         # the core would keep the call waiting for the core's own next attempt, long after this channel is READY again.
         blocking = self._style in _BLOCKING_STYLES and self._arity == "stream_unary"
         try:
-            call = getattr(method, self._style)(request, seconds, metadata, credentials, False, compression)
+            arguments = Arguments(seconds, metadata, credentials, False, compression)
+            call = getattr(method, self._style)(request, **arguments._asdict())
         except ValueError as error:  # the channel was closed
             refusal = connection.refusal(error)
             if refusal is error or not in_background:
