@@ -61,7 +61,7 @@ class PendingCalls(pending.PendingCalls):
         """Return the error of a call that cannot wait on the thread that makes its own connection (TH-6)."""
         target = shown_target(self._target)
         details = f"no connection to {target}, and a finalizer that runs on the channel's own thread cannot wait"
-        return NoConnectionError(grpc.StatusCode.UNAVAILABLE, details=details, status=self.pool.status())
+        return self._made(grpc.StatusCode.UNAVAILABLE, details, self.pool.status())
 
     # Called on the conductor.
 
