@@ -19,6 +19,7 @@ from grpc_backoff.config.target import shown_target
 from grpc_backoff.decide.calls.call_machine import Missed, NotConnected
 from grpc_backoff.engine import pending
 from grpc_backoff.engine.pending import READY, AnyCall
+from grpc_backoff.grpcio import call_errors
 from grpc_backoff.sync.call_errors import NoConnectionError
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class PendingCalls(pending.PendingCalls):
         # a finalizer that runs in between would wait for ever.
         self._post(self._ask)
 
-    def cannot_wait(self) -> NoConnectionError:
+    def cannot_wait(self) -> call_errors.NoConnectionError:
         """Return the error of a call that cannot wait on the thread that makes its own connection (TH-6)."""
         target = shown_target(self._target)
         details = f"no connection to {target}, and a finalizer that runs on the channel's own thread cannot wait"
