@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from grpc_backoff.base import stepping
+from grpc_backoff.base.threads import new_queue
 from grpc_backoff.decide.calls import call_machine as m
 from grpc_backoff.engine.call import CallSetup, CallShell
 from grpc_backoff.engine.method import Arguments, replaced
@@ -210,7 +211,7 @@ class BlockingCall(_SteppedCall):
 
     def __init__(self, setup: CallSetup[Attempts]) -> None:
         super().__init__(setup)
-        self._mailbox: SimpleQueue[h.Input | None] = SimpleQueue()
+        self._mailbox: SimpleQueue[h.Input | None] = new_queue()
         """The inputs from other threads; None only makes the caller's thread look at the clock."""
         self._wake: float | None = None
         self._result: object = None

@@ -19,7 +19,7 @@ import grpc
 from grpc_backoff.base.base_errors import kind_of
 from grpc_backoff.base.chance import CHANCE
 from grpc_backoff.base.status import ConnectionStatus
-from grpc_backoff.base.threads import Running
+from grpc_backoff.base.threads import Running, new_queue
 from grpc_backoff.config.channel_settings import ChannelSettings, Options, read_channel
 from grpc_backoff.config.proxies import is_proxied
 from grpc_backoff.engine.setup import PoolSetup
@@ -142,7 +142,7 @@ class Channel(CallingChannel, grpc.Channel):
     def _end(self, within: float) -> list[Running]:
         """Make the conductor end everything; return what is still closing connections."""
         closing: list[Running] = []
-        ended: SimpleQueue[None] = SimpleQueue()
+        ended: SimpleQueue[None] = new_queue()
 
         def end() -> None:
             self._pool.close()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import grpc
 
 from grpc_backoff.base.status import State
+from grpc_backoff.base.threads import new_queue
 from grpc_backoff.config.target import shown_target
 from grpc_backoff.decide.calls.call_machine import Missed, NotConnected
 from grpc_backoff.engine import pending
@@ -38,7 +39,7 @@ class PendingCalls(pending.PendingCalls):
         self._post = post
         self._called: dict[AnyCall, None] = {}
         """The calls that were told of room and whose threads have not taken it yet."""
-        self._asking: SimpleQueue[AnyCall] = SimpleQueue()  # a deque would take five times the memory
+        self._asking: SimpleQueue[AnyCall] = new_queue()  # a deque would take five times the memory
 
     # Called from the calls' threads.
 
