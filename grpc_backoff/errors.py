@@ -31,7 +31,7 @@
         ├── grpc_backoff.aio.call_errors.CallError (also grpc.aio.AioRpcError)
         │   ├── grpc_backoff.aio.NoConnectionError
         │   └── grpc_backoff.aio.RetriesExhaustedError
-        └── grpc_backoff.sync.call_errors.CallError (also grpc._channel._InactiveRpcError)
+        └── grpc_backoff.sync.call_errors.CallError (also grpc._channel._InactiveRpcError, _MultiThreadedRendezvous)
             ├── grpc_backoff.sync.call_errors.NoConnectionError
             └── grpc_backoff.sync.call_errors.RetriesExhaustedError
 

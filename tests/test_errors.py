@@ -48,7 +48,7 @@ def test_tree_is_drawn():
     import_all()
     drawn = {
         (name.rpartition(".")[2], frozenset(part.rpartition(".")[2] for part in re.findall(r"[\w.]+", also or "")))
-        for name, also in re.findall(r"[├└]── ([\w.]+)(?: \(also ([\w.]+)\))?", errors.__doc__)
+        for name, also in re.findall(r"[├└]── ([\w.]+)(?: \(also ([\w., ]+)\))?", errors.__doc__)
     }
 
     assert drawn == tree(GrpcBackoffError)

@@ -14,6 +14,7 @@ import grpc.aio
 
 from grpc_backoff.aio.arities import MIXED_STYLES, StreamResponse
 from grpc_backoff.aio.call import Call, Outcome, Sender
+from grpc_backoff.aio.call_errors import CallError
 from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.aio.replay import Replay
 from grpc_backoff.aio.stream_attempt import StreamAttempt
@@ -27,6 +28,7 @@ class _StreamRequest(Call):
     """A call whose requests are either taken from an iterator or written one by one; they are sent to each attempt."""
 
     _replay: Replay | None = None
+    _wrote = False
 
     def __init__(self, setup: CallSetup[Sender]) -> None:
         self._takes_writes = setup.request is None
@@ -66,7 +68,11 @@ class _StreamRequest(Call):
     async def write(self, request: object) -> None:
         """Send one request, after waiting for a connection if there is none."""
         self._check_style()
+        first, self._wrote = not self._wrote, True
         if self.done():
+            # Without a connection, this call can fail before its caller's task comes to write; grpc's fails later.
+            if first and isinstance(self._outcome, CallError):
+                self._raise_outcome()
             raise asyncio.InvalidStateError(_ALREADY_FINISHED)
         await (self._replay or await self.running()).write(request)
 

@@ -10,9 +10,16 @@ Internal: programs import from `grpc_backoff`.
 from __future__ import annotations
 
 import _thread
+import queue
 import sys
 import threading
 from collections.abc import Callable
+from typing import Any
+
+
+def new_queue() -> queue.SimpleQueue[Any]:
+    """Return a queue of the class that is in force now: gevent replaces it, perhaps after this package was imported."""
+    return queue.SimpleQueue()
 
 
 class Running:

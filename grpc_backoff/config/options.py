@@ -131,8 +131,17 @@ def _sort(options: Iterable[tuple[str | bytes, object]]) -> tuple[dict[str, obje
             raise unknown("option", key, value, ours_for, _WORDS)
         if grpcs is not None:
             remarks[f"the option {key!r} is passed to grpcio, which does not know it: did you mean {grpcs!r}?"] = None
+        if not _fits_core(value):  # grpcio would refuse it only in an attempt to connect, and so each time
+            raise OptionError(key, value, "a whole number of 32 bits, a text, bytes or an object with a pointer")
         core.append(entry)
     return first_values(ours), tuple(core), tuple(remarks)
+
+
+def _fits_core(value: object) -> bool:
+    """Return whether grpcio accepts a value of an option; it takes an object with `__int__` for a pointer."""
+    if isinstance(value, int):
+        return -_MAX_INT32 - 1 <= value <= _MAX_INT32
+    return isinstance(value, str | bytes) or hasattr(value, "__int__")
 
 
 @lru_cache(maxsize=1024)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import grpc
 
+from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.config.channel_settings import ChannelSetup, Listener, check_listener, policy_values, remove_listener
 from grpc_backoff.decide.connections.happened import load_events
 from grpc_backoff.engine.key import key_of
@@ -57,6 +58,8 @@ class BaseChannel:
         asyncio: bool = False,
     ) -> None:
         """Begin with these settings, if grpcio's core works in this process."""
+        if compression is not None and not hasattr(compression, "__int__"):
+            raise OptionError("compression", compression, "a grpc.Compression")
         self._generation = check_core(setup.target, asyncio=asyncio)
         self.target = setup.target
         self.call_policies = setup.call_policies

@@ -108,7 +108,12 @@ class PendingCalls:
         waited = code is grpc.StatusCode.DEADLINE_EXCEEDED
         full = waited and self.pool.waits_for_room
         details = explain(shown_target(self._target), status, waited=waited, proxied=self._proxied, full=full)
-        return self.no_connection_error(code, details=details, status=status)
+        return self._made(code, details, status)
+
+    def _made(self, code: grpc.StatusCode, details: str, status: ConnectionStatus) -> NoConnectionError:
+        """Return an error whose `debug_error_string` is a text in grpcio's form, in which programs search."""
+        debug = f"{code.name}:{details}"
+        return self.no_connection_error(code, details=details, debug_error_string=debug, status=status)
 
     def _note_resolved(self) -> None:
         if not self._resolved:

@@ -26,6 +26,7 @@ import grpc
 
 from grpc_backoff.base import stepping
 from grpc_backoff.base.conditions import Condition
+from grpc_backoff.base.threads import new_queue
 from grpc_backoff.decide.calls import call_machine as m
 from grpc_backoff.engine.call import CallSetup, CallShell
 from grpc_backoff.engine.method import Arguments, replaced
@@ -113,7 +114,8 @@ class Attempts:
         # the core would keep the call waiting for the core's own next attempt, long after this channel is READY again.
         blocking = self._style in _BLOCKING_STYLES and self._arity == "stream_unary"
         try:
-            call = getattr(method, self._style)(request, seconds, metadata, credentials, False, compression)
+            arguments = Arguments(seconds, metadata, credentials, False, compression)
+            call = getattr(method, self._style)(request, **arguments._asdict())
         except ValueError as error:  # the channel was closed
             refusal = connection.refusal(error)
             if refusal is error or not in_background:
@@ -213,7 +215,7 @@ class BlockingCall(_SteppedCall):
 
     def __init__(self, setup: CallSetup[Attempts]) -> None:
         super().__init__(setup)
-        self._mailbox: SimpleQueue[h.Input | None] = SimpleQueue()
+        self._mailbox: SimpleQueue[h.Input | None] = new_queue()
         """The inputs from other threads; None only makes the caller's thread look at the clock."""
         self._wake: float | None = None
         self._result: object = None

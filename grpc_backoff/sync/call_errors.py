@@ -5,14 +5,21 @@ from __future__ import annotations
 import grpc
 
 from grpc_backoff.grpcio import call_errors
-from grpc_backoff.grpcio.sync_private import InactiveRpcError, call_state
+from grpc_backoff.grpcio.sync_private import InactiveRpcError, Rendezvous, call_state
 
 
-class CallError(InactiveRpcError, call_errors.CallError):  # type: ignore[misc] # grpcio's own class is Any here
+class CallError(InactiveRpcError, Rendezvous, call_errors.CallError):  # type: ignore[misc] # grpcio's own are Any here
     """The error of a call on this library's threaded channel: both a `GrpcBackoffError` and grpc's own kind of error.
 
-    Like grpc's own error, it is a `grpc.RpcError`, a `grpc.Call` and a `grpc.Future`. Unlike grpc's, it can be pickled.
+    Like grpc's own error, it is a `grpc.RpcError`, a `grpc.Call` and a `grpc.Future`. It is of the class that grpcio
+    raises from blocking calls and of the one that it raises from futures and streams (TH-1). Unlike grpc's, it can be
+    pickled.
     """
+
+    # A call that has ended answers these; the error of grpc's blocking calls does not.
+    is_active = Rendezvous.is_active
+    time_remaining = Rendezvous.time_remaining
+    add_callback = Rendezvous.add_callback
 
     def __init__(
         self,
@@ -24,6 +31,7 @@ class CallError(InactiveRpcError, call_errors.CallError):  # type: ignore[misc] 
     ) -> None:
         state = call_state(code, details, initial_metadata or (), trailing_metadata or (), debug_error_string)
         InactiveRpcError.__init__(self, state)
+        self._state.callbacks = self._call = self._response_deserializer = self._deadline = None  # as of an ended call
 
     def _status(self) -> tuple[object, ...]:
         # As tuples, because grpc's own metadata cannot be pickled.

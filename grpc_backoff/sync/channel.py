@@ -16,13 +16,15 @@ from weakref import WeakSet
 
 import grpc
 
+from grpc_backoff.base.base_errors import kind_of
 from grpc_backoff.base.process import CHANCE
 from grpc_backoff.base.status import ConnectionStatus
-from grpc_backoff.base.threads import Running
+from grpc_backoff.base.threads import Running, new_queue
 from grpc_backoff.config.channel_settings import ChannelSettings, Options, read_channel
 from grpc_backoff.config.proxies import is_proxied
 from grpc_backoff.engine.setup import PoolSetup
 from grpc_backoff.grpcio.forks import CoreUse, at_fork, refuse_inherited
+from grpc_backoff.grpcio.private import cygrpc
 from grpc_backoff.grpcio.sync_private import GrpcioChannel, forget_channels, is_single_threaded
 from grpc_backoff.sync.calls import Calls
 from grpc_backoff.sync.conductor import CONDUCTOR
@@ -140,7 +142,7 @@ class Channel(CallingChannel, grpc.Channel):
     def _end(self, within: float) -> list[Running]:
         """Make the conductor end everything; return what is still closing connections."""
         closing: list[Running] = []
-        ended: SimpleQueue[None] = SimpleQueue()
+        ended: SimpleQueue[None] = new_queue()
 
         def end() -> None:
             self._pool.close()
@@ -230,6 +232,8 @@ class Substitute(GrpcioChannel):  # type: ignore[misc] # grpcio's own class is A
         if cls is not Substitute:
             derived: grpc.Channel = GrpcioChannel.__new__(cls)
             return derived
+        if credentials is not None and not isinstance(credentials, cygrpc.ChannelCredentials):
+            raise TypeError(f"credentials={kind_of(credentials)}: expected grpc.ChannelCredentials")
         secure = None if credentials is None else grpc.ChannelCredentials(credentials)
         return Channel(target, secure, options, compression)
 

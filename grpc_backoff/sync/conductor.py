@@ -31,6 +31,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from grpc_backoff.base.process import after_fork
+from grpc_backoff.base.threads import new_queue
 from grpc_backoff.sync.pump import Pump, Standby, needs_pump
 
 _LOG = logging.getLogger(__name__)
@@ -104,7 +105,7 @@ class Conductor:
     def begin_anew(self) -> None:
         """Start over in the child of a fork, because the thread and all posted work belong to the parent."""
         # Both are reentrant, because a finalizer may post work wherever the garbage collector happens to run.
-        self._work: SimpleQueue[Work] = SimpleQueue()
+        self._work: SimpleQueue[Work] = new_queue()
         self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
         self._turns = threading.Lock()
@@ -112,7 +113,7 @@ class Conductor:
         self._runner: int | None = None
         """The identity of that thread, while it runs the work."""
         self._timers: list[tuple[float, int, Timer]] = []
-        self._new: SimpleQueue[tuple[float, Timer]] = SimpleQueue()
+        self._new: SimpleQueue[tuple[float, Timer]] = new_queue()
         """The timers that other threads have armed, until the thread keeps them."""
         self._wakes = math.inf
         """When the thread looks at the timers at the latest; infinity if there is no thread, or no such time."""
@@ -230,6 +231,8 @@ class Conductor:
         with self._lock:
             if self._thread is not None:
                 return
+            if type(self._work) is not type(new_queue()):
+                self._renew()
             # A daemon thread, so that the interpreter's exit does not wait for channels that were not closed.
             self._thread = thread = threading.Thread(target=self._run, name="grpc-backoff", daemon=True)
             try:
@@ -239,6 +242,15 @@ class Conductor:
                 if not thread.is_alive():
                     self._thread = None  # the next piece of work tries again
                 raise
+
+    def _renew(self) -> None:
+        """Replace what was made before gevent patched the process: all greenlets would sleep in it (FK-4)."""
+        work, timers = self._work, self._new
+        self._work, self._new, self._lock, self._turns = new_queue(), new_queue(), threading.RLock(), threading.Lock()
+        while not work.empty():
+            self._work.put(work.get_nowait())
+        while not timers.empty():
+            self._new.put(timers.get_nowait())
 
     def _run(self) -> None:
         with self._turns:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from grpc_backoff.base import threads
 from grpc_backoff.base.base_errors import OptionError
+from grpc_backoff.base.threads import new_queue
 from grpc_backoff.decide.calls.call_machine import Hook, Metadata
 from grpc_backoff.engine.hooks import ChannelHooks, Done, Run
 
@@ -46,7 +47,7 @@ class Hooks(ChannelHooks):
 
         The arguments are those of `_prepare`; `failed` is the hook's.
         """
-        answer: SimpleQueue[Metadata | None] = SimpleQueue()
+        answer: SimpleQueue[Metadata | None] = new_queue()
         run = self._prepare(hook, began, context, answer.put)
         if run is not None:
             self._run(run, failed)

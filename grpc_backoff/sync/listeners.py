@@ -18,7 +18,7 @@ import grpc
 
 from grpc_backoff.base import threads
 from grpc_backoff.base.status import State
-from grpc_backoff.base.threads import Running
+from grpc_backoff.base.threads import Running, new_queue
 from grpc_backoff.config.channel_settings import Listener
 from grpc_backoff.decide.connections.happened import Happened
 from grpc_backoff.telemetry.log import listens, log_event
@@ -48,7 +48,7 @@ class Listeners:
         self.listeners: list[Listener] = list(listeners)
         self._target = target
         self._subscriptions: list[_Subscription] = []
-        self._news: SimpleQueue[Callable[[], None]] = SimpleQueue()  # a deque would take five times the memory
+        self._news: SimpleQueue[Callable[[], None]] = new_queue()  # a deque would take five times the memory
         self._telling = threading.Lock()
         self._thread: Running | None = None
         self._closed = False

@@ -199,7 +199,9 @@ class MultiCallable(Method):
         """Make a call that grpc rejects before it sends anything, so that the caller gets grpc's own error."""
         # A stream waits for ready, because otherwise the lack of a connection could fail it first.
         method = getattr(channel_to_nowhere(), self.arity)(self.method, *self._signature)
-        return getattr(method, style)(request, *arguments._replace(wait_for_ready=not self.takes_one_request))
+        return getattr(method, style)(
+            request, **arguments._replace(wait_for_ready=not self.takes_one_request)._asdict()
+        )
 
 
 def _note(held: ref[MultiCallable], connection: CoreConnection) -> None:
@@ -245,7 +247,14 @@ class _OneResponse(MultiCallable):
             calls.add(token)  # before the check, because a thread that retires the connection checks afterwards
             entered = not connection.retired and connection.check(False) == READY
             if entered:
-                response = method(request, timeout, metadata, credentials, connection.fail_fast, compression)
+                response = method(
+                    request,
+                    timeout=timeout,  # by keyword, because tracers that wrap grpc's methods look for keywords
+                    metadata=metadata,
+                    credentials=credentials,
+                    wait_for_ready=connection.fail_fast,
+                    compression=compression,
+                )
                 connection.served = True
                 return response
         except grpc.RpcError as error:
@@ -282,7 +291,8 @@ class _OneResponse(MultiCallable):
             return self._make_call(style, request, arguments, blocking=True)
         connection, token, method = entry
         try:
-            answer = getattr(method, style)(request, *arguments._replace(wait_for_ready=connection.fail_fast))
+            arguments = arguments._replace(wait_for_ready=connection.fail_fast)
+            answer = getattr(method, style)(request, **arguments._asdict())
         except grpc.RpcError as error:
             connection.failed(error.code(), token, error.details())
             raise

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING
 import grpc
 
 from grpc_backoff.base.status import State
+from grpc_backoff.base.threads import new_queue
 from grpc_backoff.config.target import shown_target
 from grpc_backoff.decide.calls.call_machine import NotConnected
 from grpc_backoff.engine import pending
 from grpc_backoff.engine.pending import READY, AnyCall
+from grpc_backoff.grpcio import call_errors
 from grpc_backoff.sync.call_errors import NoConnectionError
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ class PendingCalls(pending.PendingCalls):
         self._post = post
         self._called: dict[AnyCall, None] = {}
         """The calls that were told of room and whose threads have not taken it yet."""
-        self._asking: SimpleQueue[AnyCall] = SimpleQueue()  # a deque would take five times the memory
+        self._asking: SimpleQueue[AnyCall] = new_queue()  # a deque would take five times the memory
 
     # Called from the calls' threads.
 
@@ -57,11 +59,11 @@ class PendingCalls(pending.PendingCalls):
         # a finalizer that runs in between would wait for ever.
         self._post(self._ask)
 
-    def cannot_wait(self) -> NoConnectionError:
+    def cannot_wait(self) -> call_errors.NoConnectionError:
         """Return the error of a call that cannot wait on the thread that makes its own connection (TH-6)."""
         target = shown_target(self._target)
         details = f"no connection to {target}, and a finalizer that runs on the channel's own thread cannot wait"
-        return NoConnectionError(grpc.StatusCode.UNAVAILABLE, details=details, status=self.pool.status())
+        return self._made(grpc.StatusCode.UNAVAILABLE, details, self.pool.status())
 
     # Called on the conductor.
 

@@ -18,6 +18,7 @@ from typing import Any
 import grpc
 
 from grpc_backoff.base.process import after_fork
+from grpc_backoff.base.threads import new_queue
 from grpc_backoff.grpcio.sync_private import FORKED_DETAILS, InactiveRpcError, call_state
 from grpc_backoff.sync.call import longest_sleep
 from grpc_backoff.sync.conductor import take
@@ -43,7 +44,7 @@ class _Worker:
     """A thread that does one task at a time."""
 
     def __init__(self) -> None:
-        self.tasks: SimpleQueue[_Task] = SimpleQueue()
+        self.tasks: SimpleQueue[_Task] = new_queue()
         self._thread = threading.Thread(target=self._run, name="grpc-backoff-worker", daemon=True)
         self.is_alive = self._thread.is_alive
         Context().run(self._thread.start)  # last: if a signal handler raises here, the thread may work for later calls

@@ -197,3 +197,18 @@ async def test_streams_without_a_connection(kind, nowhere):
         with pytest.raises(asyncio.InvalidStateError):
             await written.write(Message())
         await written.done_writing()
+
+
+@REQUEST_STREAMS
+async def test_first_write_of_a_task(kind, nowhere, method):
+    """CH-1: without a connection, the first write raises the call's error, also if another task makes it."""
+    async with kind.insecure_channel(nowhere) as channel:
+        with pytest.raises(grpc.aio.AioRpcError):
+            await EchoStub(channel).Unary(Message())  # from now on, calls fail at once
+        call = getattr(EchoStub(channel), method)()
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await asyncio.create_task(call.write(Message()))
+        assert caught.value.code() is CODE.UNAVAILABLE
+        await call.code()
+        with pytest.raises(asyncio.InvalidStateError):
+            await call.write(Message())

@@ -53,8 +53,13 @@ def contents(error):
 
 @ERRORS
 def test_threaded_errors_are_calls(make):
-    """TH-1: a threaded error is an RpcError, a Call, a Future, and grpc's error for blocking calls."""
+    """TH-1: a threaded error is an RpcError, a Call, a Future, and of grpc's classes for all kinds of calls.
+
+    Programs catch `_MultiThreadedRendezvous` while they read a stream.
+    """
     error = make(threaded_errors)
+    assert isinstance(error, grpc._channel._MultiThreadedRendezvous)
+    assert (error.is_active(), error.time_remaining(), error.add_callback(print)) == (False, None, False)
     kinds = grpc.RpcError, grpc.Call, grpc.Future, grpc._channel._InactiveRpcError, grpc_backoff.GrpcBackoffError
     assert all(isinstance(error, kind) for kind in kinds)
     assert (error.done(), error.cancelled(), error.running(), error.exception()) == (True, False, False, error)

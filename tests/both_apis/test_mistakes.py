@@ -10,6 +10,7 @@ import concurrent.futures
 import grpc
 import pytest
 
+import grpc_backoff
 from grpc_backoff.testing.front import silent
 from tests.both_apis.api import NO_STREAM
 from tests.echo import Message
@@ -114,3 +115,15 @@ def test_cancel_before_a_read(channel):
         call.cancel()
         with pytest.raises((grpc.RpcError, concurrent.futures.CancelledError)):
             call.read()
+
+
+def test_compression_of_a_channel(kind, server):
+    """CH-10: a channel's compression that is none is refused when the channel is created, as in grpc."""
+    with pytest.raises(ValueError, match="gzip"), kind.channel(server.target, compression="gzip"):
+        pass
+
+
+def test_call_credentials_of_an_installed_channel():
+    """TH-7: credentials of calls are refused as a channel's credentials, with grpc's kind of error."""
+    with grpc_backoff.installed(), pytest.raises(TypeError):
+        grpc.secure_channel("localhost:1", grpc.access_token_call_credentials("token"))

@@ -39,6 +39,7 @@ def test_fail_fast(kind, way, nowhere):
             assert outcome.code is CODE.UNAVAILABLE
             assert "failed to connect to all addresses" in outcome.details
             assert isinstance(outcome.error, grpc.RpcError)
+            assert "failed to connect" in outcome.error.debug_error_string()  # programs search in it
             assert call.done()
 
 

@@ -1,17 +1,23 @@
 # ruff: noqa: E402, T201 - gevent patches before other imports; the program prints
 """A gevent program, `greened.py KIND TARGET`, whose greenlets make calls while a server is up and while it is down.
 
-KIND is plain or ours. The program prints "up" and waits for a line of input, which the test sends after stopping the
-server. It prints "away" once a call is waiting for the server to return.
+KIND is plain, ours, or late: ours, imported and installed before gevent patches, as by `python -m grpc_backoff run`.
+The program prints "up" and waits for a line of input, which the test sends after stopping the server. It prints "away"
+once a call is waiting for the server to return.
 """
 
 from __future__ import annotations
 
+import sys
+
+if sys.argv[1] == "late":
+    import grpc_backoff
+
+    grpc_backoff.install()
+
 from gevent import monkey
 
 monkey.patch_all()
-
-import sys
 
 import gevent
 import grpc
@@ -26,7 +32,7 @@ FAST = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff
 
 
 def main(kind, target):
-    make = grpc_backoff.insecure_channel if kind == "ours" else grpc.insecure_channel
+    make = grpc_backoff.insecure_channel if kind == "ours" else grpc.insecure_channel  # installed, if it is late
     turns = []
 
     def count():

@@ -12,7 +12,7 @@ METHOD = "/greened/Ask"
 PROGRAM = Path(__file__).with_name("greened.py")
 
 
-@pytest.mark.parametrize("kind", ["plain", "ours"])
+@pytest.mark.parametrize("kind", ["plain", "ours", "late"])
 def test_gevent(server, kind):
     """FK-4: greenlets can make calls and wait for a connection without blocking other greenlets, as with plain grpc."""
     server.methods[METHOD] = lambda request: request

@@ -45,6 +45,13 @@ class Unshowable:
         raise RuntimeError("no")
 
 
+class Pointer:
+    """A value whose `int` is an address, as grpcio takes it."""
+
+    def __int__(self):
+        return 0
+
+
 def meant(key):
     return f"did you mean {key!r}?"
 
@@ -106,6 +113,20 @@ def test_bad_value(key, value, shown):
         read_options([(key, value)])
 
     assert (caught.value.key, caught.value.value) == (key, value)
+
+
+@pytest.mark.parametrize("value", [None, 2**31, -(2**31) - 1, object(), [1]])
+def test_value_that_the_core_cannot_take(value):
+    """CH-10: a value that grpcio would refuse in each attempt to connect is refused when the channel is created."""
+    with pytest.raises(OptionError, match=begins("grpc.x=")):
+        read_options([("grpc.x", value)])
+
+
+def test_values_that_the_core_takes():
+    """CH-9: what grpcio accepts as a value is passed on, also an object that stands for a pointer."""
+    values = [2**31 - 1, -(2**31), True, "text", b"bytes", Pointer()]
+    given = [(f"grpc.x{number}", value) for number, value in enumerate(values)]
+    assert list(read_options(given).core_options[: len(given)]) == given
 
 
 @pytest.mark.parametrize(("key", "allowed"), BAD_KEYS)
@@ -204,7 +225,7 @@ def test_bytes_key():
 
 def test_others_untouched():
     """CH-9: all other options are passed on as the same objects in the same order, including duplicates."""
-    pointer = object()
+    pointer = Pointer()
     others = [("grpc.lb_policy_name", "round_robin"), ["grpc.y", pointer], ("grpc.y", 2), ("grpc.initial_window", 3)]
 
     core = read_options([others[0], (INITIAL, 5), others[1], others[2], (MAX, 5), others[3]]).core_options

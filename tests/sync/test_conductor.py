@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
 from queue import Empty, SimpleQueue
@@ -257,3 +258,21 @@ def test_taking_from_a_queue():
     assert done.wait(60)
     queue.put(2)
     assert take(queue, None) == 2
+
+
+def test_queues_that_are_replaced_after_the_import(conductor, monkeypatch):
+    """FK-4: if gevent replaces the class of queues before the thread starts, the thread uses the new class."""
+
+    class Replaced(SimpleQueue):
+        pass
+
+    done, now = [], conductor.now()
+    monkeypatch.setattr(Conductor, "is_served", lambda _: False)
+    conductor.post(lambda: done.append(1))
+    conductor.call_at(now, lambda: done.append(2))
+    monkeypatch.undo()
+    monkeypatch.setattr(queue, "SimpleQueue", Replaced)
+    conductor.post(lambda: done.append(3))
+    until(lambda: len(done) == 3)
+    assert sorted(done) == [1, 2, 3]
+    assert type(conductor._work) is Replaced

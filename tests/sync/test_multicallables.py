@@ -29,6 +29,29 @@ def test_straight_to_grpcs_own(server):
         assert type(EchoStub(channel).Down(Message(text="a"))) is grpc._channel._MultiThreadedRendezvous
 
 
+@pytest.mark.parametrize("phase", ["fresh", "ready"])
+@pytest.mark.parametrize("style", ["__call__", "with_call", "future"])
+def test_a_tracer_that_looks_for_keywords(server, monkeypatch, phase, style):
+    """CH-1: grpcio's methods are called by keyword, as stubs are, because tracers wrap them and add metadata."""
+    kind = grpc._channel._UnaryUnaryMultiCallable
+    plain = getattr(kind, style)
+
+    def traced(method, *given, **named):
+        return plain(method, *given, **{**named, "metadata": (*(named.get("metadata") or ()), ("traced", "yes"))})
+
+    monkeypatch.setattr(kind, style, traced)
+    with grpc_backoff.insecure_channel(server.target) as channel:
+        if phase == "ready":
+            EchoStub(channel).Up(iter([Message(text="a")]))
+        for _ in range(2):  # on the way of a bound connection, too
+            method = EchoStub(channel).Unary
+            answer = getattr(method, style)(Message(text="a"), metadata=[("mine", "own")], timeout=20)
+            if style == "future":
+                answer.result(20)
+        seen = server.servicer.metadata[-1]
+        assert (seen["traced"], seen["mine"]) == ("yes", "own")
+
+
 def test_a_connection_counts_its_calls(server):
     """CH-6: a call of any kind is counted on its connection until it has ended."""
     with grpc_backoff.insecure_channel(server.target) as channel:

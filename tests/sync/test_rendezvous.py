@@ -52,6 +52,14 @@ def test_a_future_that_gets_no_connection(stub):
     assert list(future.trailing_metadata()) == list(future.initial_metadata()) == []
 
 
+@pytest.mark.parametrize("way", ["future", "stream"])
+def test_the_class_of_an_error(stub, way):
+    """TH-1: a future and a stream without a connection raise an error of the class that grpcio's raise."""
+    request = Message(text="a")
+    with pytest.raises(grpc._channel._MultiThreadedRendezvous):
+        stub.Unary.future(request).result(20) if way == "future" else next(stub.Down(request))
+
+
 def test_a_stream_that_gets_no_connection(stub):
     """CH-4: reading a stream without a connection raises NoConnectionError each time."""
     call = stub.Down(Message(text="a"))
