@@ -8,9 +8,9 @@
 # which lives. The client has no retry policy, and makes the call once directly and once through HAProxy.
 #
 # Seen: directly, the call ends with UNAVAILABLE and has run once. Through HAProxy it ends with OK and has run on both
-# servers: if the server's connection ends before HAProxy has response headers, which a unary call of gRPC gets when its
-# work is done, HAProxy resets the stream with REFUSED_STREAM. So a call that must not run twice does, although no policy
-# allows a retry, and the status of neither shows that there was one.
+# servers: if the server's connection ends before HAProxy has response headers, which a unary call of gRPC gets when
+# its work is done, HAProxy resets the stream with REFUSED_STREAM. So a call that must not run twice does, although no
+# policy allows a retry, and its status does not show it.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
