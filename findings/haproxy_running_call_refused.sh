@@ -110,5 +110,5 @@ if (process.argv[2] === "serve") {
   process.exit(direct === "UNAVAILABLE, ran on: first" && proxied === "OK, ran on: first, second" ? 0 : 1);
 }
 JAVASCRIPT
-haproxy -v | head -1
+haproxy -v | sed -n 1p
 env -u http_proxy -u https_proxy -u HTTP_PROXY -u HTTPS_PROXY node "$folder/see.mjs"

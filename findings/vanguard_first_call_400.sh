@@ -8,10 +8,10 @@
 # each, grpcio makes a call on each of twenty new channels and forty on one that has been used, with deadlines of a day
 # and of a year, such as a Watch has, or a program that wants no limit.
 #
-# Seen: connect-go answers all. Behind vanguard, 7 to 17 of the 20 first calls with a deadline of a day end with INTERNAL
+# Seen: connect-go answers all. Behind vanguard, 7 to 17 of 20 first calls with a deadline of a day end with INTERNAL
 # "Received http2 header with status: 400", and the further ones with OK: a call that has waited for its connection has
-# a little less than a day left, which grpcio writes as "24H"; the others are sent in seconds. With a year, all fail.
-# A comment in vanguard says that more than 8 hours in the unit "H" are ignored, as connect-go does, but the value that
+# a little less than a day left, which grpcio writes as "24H"; the others are sent in seconds. With a year, all fail. A
+# comment in vanguard says that more than 8 hours in the unit "H" are ignored, as connect-go does, but the value that
 # stands for this is returned as an error. So a deadline that works in tests fails after each reconnect, with a status
 # that no usual policy retries.
 set -euo pipefail
