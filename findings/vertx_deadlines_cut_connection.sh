@@ -3,13 +3,13 @@
 #
 # Versions: vertx-grpc-server 5.0.7 on Vert.x 5.0.7 and Netty 4.2.9 (Maven Central), grpcio 1.85.3 as the client, and as
 # a server to compare; JDK 17 or newer, Maven, Python 3.11 or newer, Linux. A gRPC client ends a call whose deadline has
-# passed with RST_STREAM(CANCEL), which PROTOCOL-HTTP2.md maps to the cancellation of that call ("Errors"). Vert.x lets a
-# connection send 200 RST_STREAMs in 30 s, a limit against floods in the options of its HTTP server, which the pages on
-# its gRPC server do not mention. On one connection, a call of 15 s runs, while one caller makes 250 calls with a
-# deadline of 40 ms, one after the other, of a method that takes longer.
+# passed with RST_STREAM(CANCEL), which PROTOCOL-HTTP2.md maps to the cancellation of that call ("Errors"). Vert.x lets
+# a connection send 200 RST_STREAMs in 30 s, a limit against floods in the options of its HTTP server. On one
+# connection, a call of 15 s runs, while one caller makes 250 calls with a deadline of 40 ms, one after the other, of a
+# method that takes longer.
 #
-# Seen: with grpcio's server, the 250 calls end with DEADLINE_EXCEEDED and the long one with OK. With Vert.x, so do 249 or
-# 250, but the long call ends in the middle with UNAVAILABLE, "GOAWAY received; Error code: 11; Debug Text: Maximum
+# Seen: with grpcio's server, the 250 calls end with DEADLINE_EXCEEDED and the long one with OK. With Vert.x, so do 249
+# or 250, but the long call ends in the middle with UNAVAILABLE, "GOAWAY received; Error code: 11; Debug Text: Maximum
 # number of RST frames reached". So a Vert.x server that misses seven deadlines a second of one client also loses that
 # client's other calls, and has to serve its reconnect and its retries when it is slowest.
 set -euo pipefail
