@@ -77,7 +77,7 @@ func main() {
 	select {}
 }
 GO
-(cd "$folder/go" && GOFLAGS=-mod=mod go build -o "$folder/server" . >&2)
+(cd "$folder/go" && GOFLAGS=-mod=mod go build -o "$folder/see" . >&2)
 cat > "$folder/see.py" <<'PYTHON'
 import collections, subprocess, sys
 import grpc
@@ -125,4 +125,4 @@ right = right and firsts[REJECTED] >= 1 and further["OK"] >= 20
 firsts, further = seen["vanguard", 365]
 sys.exit(not (right and firsts[REJECTED] == 20 and further[REJECTED] == 40))
 PYTHON
-env -u http_proxy -u https_proxy -u HTTP_PROXY -u HTTPS_PROXY "$folder/venv/bin/python" "$folder/see.py" "$folder/server"
+env -u http_proxy -u https_proxy -u HTTP_PROXY -u HTTPS_PROXY "$folder/venv/bin/python" "$folder/see.py" "$folder/see"
