@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Behind Apache, a server never hears that a quiet call was cancelled, nor that its caller has gone.
 #
-# Versions: Apache httpd 2.4.71 with mod_http2 and mod_proxy_http2, and nginx 1.22.1 to compare (Debian 12, on the
-# PATH), grpcio 1.85.3 on both sides; Python 3.11 or newer, Linux. gRPC's guide to cancellation says that the server is
+# Versions: Apache httpd 2.4.71 with mod_http2 and mod_proxy_http2, and nginx 1.22.1 to compare (Debian 12's packages),
+# grpcio 1.85.3 on both sides; Python 3.11 or newer, Debian 12. gRPC's guide to cancellation says that the server is
 # told, so that it can stop its work. A client opens three streams without a deadline through `ProxyPass / h2c://...`
 # (and nginx's `grpc_pass`): one on which the server says nothing, one with a first message only, and one with five
 # messages a second. It cancels all three, and 5 s later closes its channel.
@@ -16,6 +16,12 @@ set -euo pipefail
 folder=$(mktemp -d)
 chmod 755 "$folder" # Apache's workers run as another user.
 trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "$folder"' EXIT
+(
+  cd "$folder"
+  apt-get download -qq 'apache2-bin=2.4.*' libapr1 libaprutil1 libnghttp2-14 'nginx=1.22.1*'
+  for package in *.deb; do dpkg -x "$package" debian; done
+) >&2
+export PATH="$folder/debian/usr/sbin:$PATH" LD_LIBRARY_PATH="$folder/debian/usr/lib/$(uname -m)-linux-gnu"
 python3 -m venv "$folder/venv"
 "$folder/venv/bin/python" -m pip install --quiet grpcio==1.85.3
 cat > "$folder/see.py" <<'PYTHON'
@@ -69,7 +75,8 @@ def start(name, server):
     text = {"apache": APACHE, "nginx": NGINX}[name].format(here=here, port=port, server=server)
     if name == "apache":
         modules = ("mpm_event", "authz_core", "http2", "proxy", "proxy_http2")
-        loaded = [f"LoadModule {module}_module /usr/lib/apache2/modules/mod_{module}.so" for module in modules]
+        there = folder / "debian/usr/lib/apache2/modules"
+        loaded = [f"LoadModule {module}_module {there}/mod_{module}.so" for module in modules]
         text = "\n".join(loaded) + text
     file = here / "conf"
     file.write_text(text)

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # HAProxy says "never processed" of a gRPC call whose server dies at work on it, and the client runs it once more.
 #
-# Versions: HAProxy 2.6.12 (Debian 12, on the PATH), @grpc/grpc-js 1.14.7 (npm) as client and servers; Node.js 20 or
-# newer. RFC 9113, section 8.7: REFUSED_STREAM says that a stream was closed before any processing, and a client may
+# Versions: HAProxy 2.6.12 (Debian 12's package), @grpc/grpc-js 1.14.7 (npm) as client and servers; Node.js 20 or newer,
+# Debian 12. RFC 9113, section 8.7: REFUSED_STREAM says that a stream was closed before any processing, and a client may
 # repeat its request, whatever it does. gRPC's clients do so without a retry policy (gRFC A6, "Transparent Retries").
 # A call takes two seconds. Its server notes that it runs and is killed in the middle; HAProxy has a second server,
 # which lives. The client has no retry policy, and makes the call once directly and once through HAProxy.
@@ -14,6 +14,12 @@
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
+(
+  cd "$folder"
+  apt-get download -qq 'haproxy=2.6.12*' liblua5.3-0 libopentracing1 libopentracing-c-wrapper0
+  for package in *.deb; do dpkg -x "$package" debian; done
+) >&2
+export PATH="$folder/debian/usr/sbin:$PATH" LD_LIBRARY_PATH="$folder/debian/usr/lib/$(uname -m)-linux-gnu"
 npm install --silent --no-audit --no-fund --prefix "$folder" @grpc/grpc-js@1.14.7 >&2
 cat > "$folder/see.mjs" <<'JAVASCRIPT'
 import { spawn } from "node:child_process";
