@@ -140,7 +140,7 @@ def _sort(options: Iterable[tuple[str | bytes, object]]) -> tuple[dict[str, obje
 def _fits_core(value: object) -> bool:
     """Return whether grpcio accepts a value of an option; it takes an object with `__int__` for a pointer."""
     if isinstance(value, int):
-        return -_MAX_INT32 - 1 <= value <= _MAX_INT32
+        return -(2**31) <= value < 2**31
     return isinstance(value, str | bytes) or hasattr(value, "__int__")
 
 
