@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# In a grpc-js or Mali server, a helper program that exits with 1 cancels the call, and one that exits with 14 repeats it.
+# In grpc-js and Mali servers, a helper program that exits with 1 makes its call CANCELLED, and 14 makes it UNAVAILABLE.
 #
 # Versions: @grpc/grpc-js 1.14.7 with @grpc/proto-loader 0.7.15, Mali 0.47.1 (npm); Node.js 20 or newer, Linux. gRPC's
 # guide says that a call whose server throws ends with UNKNOWN (grpc.io/docs/guides/error). A handler of grpc-js gives
