@@ -21,7 +21,10 @@ cat > "$folder/see.py" <<'PYTHON'
 import asyncio, concurrent.futures, datetime, sys, time
 import grpc
 from temporalio.client import Client, RPCError
+from temporalio.runtime import Runtime, TelemetryConfig
 from temporalio.service import RetryConfig
+
+quiet = Runtime(telemetry=TelemetryConfig(logging=None))
 
 
 class Server(grpc.GenericRpcHandler):
@@ -51,7 +54,7 @@ async def count(address, server, max_retries, interval, **options):
         max_retries=max_retries,
     )
     server.remaining = []
-    client = await Client.connect(address, retry_config=retry)
+    client = await Client.connect(address, retry_config=retry, runtime=quiet)
     began = time.monotonic()
     try:
         await client.count_workflows(**options)
