@@ -47,7 +47,7 @@ async def test_frameworks(port, monkeypatch):
         raise grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata())
 
     names["place_order"] = refuse
-    with pytest.raises(names["OrderFailed"], match="^UNAVAILABLE$"):
+    with pytest.raises(names["OrderFailed"], match=r"^UNAVAILABLE$"):
         names["place_or_say_why"]("order-4")
 
 
