@@ -11,6 +11,7 @@ import time
 import types
 
 import grpc.aio
+import pytest
 from grpc_health.v1 import health, health_pb2_grpc
 
 import grpc_backoff
@@ -41,6 +42,13 @@ async def test_frameworks(port, monkeypatch):
         assert len(opened) == 1
         assert await asyncio.to_thread(names["place_with_asyncio"], "order-3") == "order-3"
     await asyncio.to_thread(opened[0].close)
+
+    def refuse(order_id):
+        raise grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata())
+
+    names["place_order"] = refuse
+    with pytest.raises(names["OrderFailed"], match=r"^UNAVAILABLE$"):
+        names["place_or_say_why"]("order-4")
 
 
 async def test_production(port):
