@@ -262,4 +262,4 @@ def test_the_text(opened, requests):
     texts = []
     with opened(requests) as (channel, _):
         texts += [channel.begin("Unary", timeout=0.4).outcome().details for _ in range(6)]
-    assert GRACEFUL in texts[-1]
+    assert any(GRACEFUL in text for text in texts)
