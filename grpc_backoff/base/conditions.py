@@ -21,8 +21,7 @@ class Condition(threading.Condition):
     __exit__ = property(attrgetter("_lock.__exit__"))
 
 
-def guard(*objects: object) -> None:
-    """Turn the conditions among these, which other code has made, into a `Condition` each; they may be in use."""
-    for condition in objects:
-        if type(condition) is threading.Condition:  # a subclass may have methods of its own
-            condition.__class__ = Condition
+def guard(condition: object) -> None:
+    """Turn a condition that other code has made into a `Condition`; it may be in use. Ignore anything else."""
+    if type(condition) is threading.Condition:  # a subclass may have methods of its own
+        condition.__class__ = Condition

@@ -61,7 +61,9 @@ def core_channel(
     inner = None if credentials is None else getattr(credentials, "_credentials")  # noqa: B009 - private
     channel: grpc.Channel = GrpcioChannel(target, tuple(options), inner, compression)
     # A signal handler that raises could leave the core's channel locked, which would stop every thread that uses it.
-    guard(*gc.get_referents(*gc.get_referents(inner_channel(channel))))
+    for held in gc.get_referents(*gc.get_referents(inner_channel(channel))):
+        if isinstance(held, threading.Condition):
+            guard(held)
     _open[id(channel)] = target, channel
     return channel
 
@@ -128,9 +130,12 @@ def call_state(
     return state
 
 
+_condition: Callable[[object], object] = attrgetter("_state.condition")
+
+
 def guard_call(call: shapes.BackgroundCall) -> None:
     """Keep a signal handler that raises from leaving a call locked, which would stop all calls of its channel."""
-    guard(_state(call).condition)
+    guard(_condition(call))
 
 
 def unavailable(details: str) -> grpc.RpcError:

@@ -114,8 +114,14 @@ class Attempts:
         # the core would keep the call waiting for the core's own next attempt, long after this channel is READY again.
         blocking = self._style in _BLOCKING_STYLES and self._arity == "stream_unary"
         try:
-            arguments = Arguments(seconds, metadata, credentials, False, compression)
-            call = getattr(method, self._style)(request, **arguments._asdict())
+            call = getattr(method, self._style)(
+                request,
+                timeout=seconds,  # by keyword, because tracers that wrap grpc's methods look for keywords
+                metadata=metadata,
+                credentials=credentials,
+                wait_for_ready=False,
+                compression=compression,
+            )
         except ValueError as error:  # the channel was closed
             refusal = connection.refusal(error)
             if refusal is error or not in_background:

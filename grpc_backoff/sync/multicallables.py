@@ -291,8 +291,15 @@ class _OneResponse(MultiCallable):
             return self._make_call(style, request, arguments, blocking=True)
         connection, token, method = entry
         try:
-            arguments = arguments._replace(wait_for_ready=connection.fail_fast)
-            answer = getattr(method, style)(request, **arguments._asdict())
+            timeout, metadata, credentials, _, compression = arguments
+            answer = getattr(method, style)(
+                request,
+                timeout=timeout,
+                metadata=metadata,
+                credentials=credentials,
+                wait_for_ready=connection.fail_fast,
+                compression=compression,
+            )
         except grpc.RpcError as error:
             connection.failed(error.code(), token, error.details())
             raise
