@@ -5,7 +5,7 @@
 # Twenty requests are made at a time with one HTTP/2 client to a server that accepts connections and sends nothing, so
 # that each attempt ends after `connectTimeout`, which is 1 s here. The server notes when connections come.
 #
-# Seen: 1 connection for all twenty, as HTTP/2 promises; after 1.0 s, when that attempt has failed, 19 more within 0.1 s.
+# Seen: 1 connection for all twenty, as HTTP/2 promises; after 1.0 s, when that attempt failed, 19 more within 0.1 s.
 # None follows, since each request fails with its own attempt. So the more calls wait, the more often a server that was
 # too slow for one connection is dialled at the same moment.
 set -euo pipefail

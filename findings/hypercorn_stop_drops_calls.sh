@@ -71,7 +71,8 @@ def stop(new_call):
 
 quiet, _ = stop(new_call=False)
 busy, new = stop(new_call=True)
-print(f"without a new call: {quiet.count('OK')} of 3 answered; with one: {busy.count('OK')} of 3, {busy[0]!r}; it: {new!r}")
+answered = f"{busy.count('OK')} of 3, {busy[0]!r}"
+print(f"without a new call: {quiet.count('OK')} of 3 answered; with one: {answered}; it: {new!r}")
 sys.exit(not (quiet.count("OK") == 3 and busy.count("OK") == 0 and new.startswith("INTERNAL")))
 PYTHON
 cd "$folder"
