@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from grpc_backoff.base.base_errors import ConfigError, OptionError, near_miss, unknown
+from grpc_backoff.base.base_errors import ConfigError, OptionError, near_miss, shown, unknown
 from grpc_backoff.config.call_policies import REPLAY_LIMIT, CallPolicies
 from grpc_backoff.config.channel_settings import ChannelSetup
 from grpc_backoff.config.core_options import Pairs, first_values, idle_options, key_text, milliseconds
@@ -131,17 +131,19 @@ def _sort(options: Iterable[tuple[str | bytes, object]]) -> tuple[dict[str, obje
             raise unknown("option", key, value, ours_for, _WORDS)
         if grpcs is not None:
             remarks[f"the option {key!r} is passed to grpcio, which does not know it: did you mean {grpcs!r}?"] = None
-        if not _fits_core(value):  # grpcio would refuse it only in an attempt to connect, and so each time
-            raise OptionError(key, value, "a whole number of 32 bits, a text, bytes or an object with a pointer")
+        _check_for_core(key, value)
         core.append(entry)
     return first_values(ours), tuple(core), tuple(remarks)
 
 
-def _fits_core(value: object) -> bool:
-    """Return whether grpcio accepts a value of an option; it takes an object with `__int__` for a pointer."""
+def _check_for_core(key: str, value: object) -> None:
+    """Refuse what grpcio would refuse in each attempt to connect, with the errors that grpcio's own channels raise."""
+    expected = f"{key}={shown(value)}: expected a whole number of 32 bits, a text, bytes or an object with a pointer"
     if isinstance(value, int):
-        return -(2**31) <= value < 2**31
-    return isinstance(value, str | bytes) or hasattr(value, "__int__")
+        if not -(2**31) <= value < 2**31:
+            raise OverflowError(expected)
+    elif not isinstance(value, str | bytes) and not hasattr(value, "__int__"):  # grpcio takes the latter for a pointer
+        raise TypeError(expected)
 
 
 @lru_cache(maxsize=1024)

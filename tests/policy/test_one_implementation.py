@@ -40,7 +40,7 @@ EXCEPTIONS = {
     ("decide/connections/pool_machine.py", "UNUSED_FOR"): "how long a connection that is not needed waits for a call",
     ("policy/checks.py", "_SECONDS"): "so many seconds has a minute",
     ("probe/diagnosis.py", "_UNTRUSTED"): "OpenSSL's numbers for what is wrong with a certificate",
-    ("probe/dial.py", "CLOSED_WITHIN"): "how soon a socket is closed (CB-3)",
+    ("probe/dial.py", "_CLOSED_WITHIN"): "how soon a socket is closed (CB-3)",
     ("sync/conductor.py", "LOOK_EVERY"): "how often connections that stand are looked at",
     ("sync/channel.py", "_CLOSES_WITHIN"): "how long a close waits for other threads",
     ("sync/pump.py", "_SLICE"): "how long the core is waited for at a time",
