@@ -112,9 +112,9 @@ class CoreChannel(Gate):
         self.owners: dict[weakref.ref[grpc.aio.Call], object] = {}
         """The owners of the calls; a plain dictionary, because the methods of weak ones are written in Python."""
         self.forget = self.owners.pop
-        self._unread: list[AsyncioCoreCall] = []
-        """The core's calls that ended with a status of grpcio's own. The core keeps each of them, and so its channel,
-        until its responses have been read or it is cancelled, also if the program has dropped the call."""
+        self._unread: list[tuple[weakref.ref[grpc.aio.Call], AsyncioCoreCall]] = []
+        """The calls that ended with a status of grpcio's own, and the core's. The core keeps each of them, and so its
+        channel, until its responses have been read or it is cancelled, also if the program has dropped the call."""
         self._watched: int | None = None
         self._asked = 0
         """How many watches were asked for; only the latest one calls `changed`."""
@@ -150,7 +150,8 @@ class CoreChannel(Gate):
         """Keep the core's call if its write has failed, so that closing the channel can cancel it."""
         call = held()
         if call is not None and aio_private.has_stand_in(core := aio_private.core_call(call)):
-            self._unread = [*filter(aio_private.has_stand_in, self._unread), core]
+            self._unread = [pair for pair in self._unread if aio_private.has_stand_in(pair[1])]
+            self._unread.append((held, core))
 
     def watch_ends(self, look: Callable[[], None]) -> None:
         """Call `look` at the end of each call, before anything else."""
@@ -298,9 +299,10 @@ class CoreChannel(Gate):
         self.running, self._drained, self._changed, self._noticed = 0, _ignore, _ignore, _ignore
         return kept
 
-    async def close(self, grace: float | None = None) -> None:
+    async def close(self, grace: float | None = None, *, lost: bool = False) -> None:
         """Give the calls up to `grace` seconds to finish, then close the channel; nothing of it stays in the core.
 
+        If the connection was lost, calls that have ended may still wait for the server's status, and are repeated then.
         Cancelling this ends the grace period but still closes the channel, because nothing else would close it.
         """
         running = [call for call, _ in self.calls() if not call.done()] if grace else []
@@ -317,7 +319,9 @@ class CoreChannel(Gate):
                 for call, _ in self.calls():
                     call.cancel()
             while self._unread:  # keep none of them, because each keeps the core's channel
-                self._unread.pop().cancel(CANCELLED_DETAILS)
+                held, core = self._unread.pop()
+                if not lost or held() is None:
+                    core.cancel(CANCELLED_DETAILS)
             if self.owners:
                 await _release_all([call for call, _ in self.calls()])
             if self._asking is not None:  # before 1.8x, grpcio does not end a call that waits for its connection

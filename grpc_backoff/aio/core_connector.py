@@ -172,7 +172,7 @@ class CoreConnection(CoreDial):
 
     def _close(self) -> None:
         if not self._closing:
-            self._owner.spawn(self.core_channel.close())
+            self._owner.spawn(self.core_channel.close(lost=True))
 
 
 class SoonDial:
