@@ -302,7 +302,8 @@ class CoreChannel(Gate):
     async def close(self, grace: float | None = None, *, lost: bool = False) -> None:
         """Give the calls up to `grace` seconds to finish, then close the channel; nothing of it stays in the core.
 
-        If the connection was lost, calls that have ended may still wait for the server's status, and are repeated then.
+        If the connection was `lost`, a call whose write has failed may still wait for the server's status.
+
         Cancelling this ends the grace period but still closes the channel, because nothing else would close it.
         """
         running = [call for call, _ in self.calls() if not call.done()] if grace else []

@@ -137,13 +137,15 @@ def _sort(options: Iterable[tuple[str | bytes, object]]) -> tuple[dict[str, obje
 
 
 def _check_for_core(key: str, value: object) -> None:
-    """Refuse what grpcio would refuse in each attempt to connect, with the errors that grpcio's own channels raise."""
-    expected = f"{key}={shown(value)}: expected a whole number of 32 bits, a text, bytes or an object with a pointer"
+    """Refuse what grpcio would refuse in each attempt to connect, with the errors that grpcio's own channels raise.
+
+    grpcio takes the `int` of any other object for a pointer.
+    """
     if isinstance(value, int):
         if not -(2**31) <= value < 2**31:
-            raise OverflowError(expected)
-    elif not isinstance(value, str | bytes) and not hasattr(value, "__int__"):  # grpcio takes the latter for a pointer
-        raise TypeError(expected)
+            raise OverflowError(f"{key}={shown(value)}: expected a whole number of 32 bits")
+    elif not isinstance(value, str | bytes) and not hasattr(value, "__int__"):
+        raise TypeError(f"{key}={shown(value)}: expected a whole number, a string, bytes or an object with a pointer")
 
 
 @lru_cache(maxsize=1024)

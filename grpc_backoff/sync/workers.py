@@ -1,7 +1,7 @@
 """Threads that work for the main thread while that waits, because signal handlers run there (TH-6).
 
-A handler that raises while grpcio takes a lock of its channel leaves that lock held (seen with grpcio 1.85), so the
-next thread that needs it would hang, and for a hedged call, that is the conductor.
+A handler may run while grpcio holds a lock of its channel, and may make a hedged call itself. That call would wait for
+the conductor, and the conductor for the lock (seen with grpcio 1.85).
 
 A thread that has no more work stays for a while, because starting one for each call would cost as much as the call.
 """

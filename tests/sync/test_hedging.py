@@ -105,7 +105,7 @@ def test_nothing_is_left_after_closing(opens, monkeypatch):
 
 
 def test_the_main_thread_serves_no_call(opens, started):
-    """TH-6: grpcio does not bear an exception of a signal handler at any time, and signals reach the main thread."""
+    """TH-6: a signal handler may make a hedged call while grpcio holds a lock, so the main thread serves none."""
     _, channel = opens(retry="hedge: 60s, attempts: 2")
     served, context = [], contextvars.ContextVar("caller")
     context.set("main")
