@@ -55,6 +55,7 @@ WITHOUT = {
     "engine/proving.py": "both_apis/test_health.py proves replacements on both APIs",
     "engine/reading.py": "both_apis/test_credentials.py reads credentials on both APIs",
     "engine/resolution.py": "both_apis/test_pool.py resolves names on both APIs",
+    "engine/slots.py": "what pools with several slots do; aio/test_pool.py and both_apis/test_pool.py make such pools",
     "engine/setup.py": "what pools dial; test_pool.py and both_apis/test_pool.py make pools of every kind",
     "engine/watches.py": "both_apis/test_health.py runs every test on both APIs",
     "decide/connections/slot_events.py": "records without behaviour; the machine's tests make and read them all",

@@ -1,4 +1,4 @@
-"""The asyncio shell around the pool's machine: the connections that the channels of one event loop share (PO-1)."""
+"""The asyncio pool: the connections that the channels of one event loop share (PO-1)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from grpc_backoff.aio.listeners import tell
 from grpc_backoff.aio.loop_clock import LoopClock
 from grpc_backoff.aio.loops import is_here, keeps_time, until_done
 from grpc_backoff.base.status import State
-from grpc_backoff.decide.connections import pool_machine as p
 from grpc_backoff.decide.connections.happened import Happened
 from grpc_backoff.engine.core_connector import SlotConnector
-from grpc_backoff.engine.pool import SlotParts, SteppedPool
+from grpc_backoff.engine.pool import BasePool, SlotParts
 from grpc_backoff.engine.setup import PoolSetup
 from grpc_backoff.telemetry.log import log_event, logs_info
 
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from grpc_backoff.engine.news import Ticking
 
 
-class ConnectionPool(SteppedPool["CallConnection"]):
+class ConnectionPool(BasePool["CallConnection"]):
     """The connections of one or more channels on one event loop."""
 
     def __init__(
@@ -55,7 +54,7 @@ class ConnectionPool(SteppedPool["CallConnection"]):
 
     def live_connection(self, avoid: Container[object] | None = None) -> CallConnection | None:
         """Return the connection for the next call; None if none is up, or all are full. `avoid` is as in `_pick`."""
-        only = self._only
+        only = self.only
         if only is not None and not self.picks:
             connection = only.live_connection()
             return (
@@ -63,8 +62,8 @@ class ConnectionPool(SteppedPool["CallConnection"]):
                 if self.liveness.watched and connection is not None and connection.core_channel.held
                 else connection
             )
-        for _ in range(1 + len(self._slots)):
-            manager = self._pick(avoid)
+        for _ in range(1 + len(self.parts)):
+            manager = None if self.several is None else self.several.pick(avoid)
             connection = None if manager is None else manager.live_connection()
             if manager is None or (
                 connection is not None and not (self.liveness.watched and connection.core_channel.held)
@@ -111,21 +110,20 @@ class ConnectionPool(SteppedPool["CallConnection"]):
 
     def leave_alone(self) -> None:
         """Do nothing any more, without a word, because the connections belong to another process (FK-1)."""
-        self._cancel_timer()
-        self._free_timer = None
-        self._state = self._state._replace(phase=p.PoolPhase.CLOSED)
-        self._serving = ()
-        for slot in self._slots.values():
+        if self.several is not None:
+            self.several.leave_alone()
+        self.is_closed = True
+        self.serving = ()
+        for slot in self.parts.values():
             slot.manager.leave_alone()
 
-    def _at_home(self, work: Callable[[], None]) -> None:
+    def at_home(self, work: Callable[[], None]) -> None:
+        """Run `work` on the event loop, at once if this is its thread; any thread may call this."""
         if is_here(self._loop):
             work()
         else:
             with contextlib.suppress(RuntimeError):  # the loop is closed, and the channel with it
                 self._loop.call_soon_threadsafe(work)
-
-    # Driving the machine.
 
     def _connector_for(self, endpoint: str) -> SlotConnector:
         connector = self._connector(endpoint)
@@ -133,7 +131,7 @@ class ConnectionPool(SteppedPool["CallConnection"]):
             return connector
         from grpc_backoff.aio.coroutine_connector import CoroutineConnector, SharedConnector  # noqa: PLC0415 - only tests have one
 
-        known = [slot.connector.shared for slot in self._slots.values() if slot.connector is not None]
+        known = [slot.connector.shared for slot in self.parts.values() if slot.connector is not None]
         shared = next((shared for shared in known if shared.connector is connector), None)
         return CoroutineConnector(shared or SharedConnector(connector), self.home, self._loop)
 
@@ -143,7 +141,8 @@ class ConnectionPool(SteppedPool["CallConnection"]):
             tell((log_event,), event, self._loop)
         self._shares.hear(event)
 
-    def _show(self, _state: State) -> None:
+    def show(self, _state: State) -> None:
+        """Report the channel's new state."""
         if self._watchers:
             self.wake_watchers(changed=True)
 

@@ -189,7 +189,7 @@ class Share:
             self._pool.refresh(why)
 
     def seek_another(self, connection: CallConnection | None, status: int) -> None:
-        """Seek another connection for a retry (RT-15); see `SteppedPool.seek_another`."""
+        """Seek another connection for a retry (RT-15); see `BasePool.seek_another`."""
         if not self._closed:
             self._pool.seek_another(connection, status)
 

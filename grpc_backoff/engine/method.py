@@ -88,6 +88,7 @@ def load_retries() -> None:
     """Import what failures of calls with a policy need, before there is one (CH-12)."""
     from grpc_backoff.config import hooks  # noqa: F401, PLC0415
     from grpc_backoff.decide.calls import account, events  # noqa: F401, PLC0415 - few programs have a policy
+    from grpc_backoff.engine import slots  # noqa: F401, PLC0415 - a retry may seek another connection (RT-15)
 
     load_hints()
 

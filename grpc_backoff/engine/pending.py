@@ -46,7 +46,7 @@ class Observed(Protocol):
         ...
 
     def seek_another(self, connection: Any, status: int) -> None:
-        """Seek another connection for a retry (RT-15); see `SteppedPool.seek_another`."""
+        """Seek another connection for a retry (RT-15); see `BasePool.seek_another`."""
         ...
 
 

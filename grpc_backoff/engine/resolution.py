@@ -11,7 +11,7 @@ from grpc_backoff.engine.core_connector import SlotConnector, Tell
 from grpc_backoff.engine.resolver import HANGS, WITHIN_LIMIT, Addresses
 
 if TYPE_CHECKING:
-    from grpc_backoff.engine.pool import SteppedPool
+    from grpc_backoff.engine.pool import BasePool
 
 
 class Resolution(SlotConnector):
@@ -20,7 +20,7 @@ class Resolution(SlotConnector):
     An attempt fails if the name cannot be resolved. If it can, the pool retires the slot, which abandons the attempt.
     """
 
-    def __init__(self, pool: SteppedPool[Any]) -> None:
+    def __init__(self, pool: BasePool[Any]) -> None:
         super().__init__()
         self._pool = ref(pool)
         self._tell: Tell | None = None

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING
 
-from grpc_backoff.decide.connections.happened import ChannelKey
-from grpc_backoff.decide.connections.pool_machine import PoolMachine
 from grpc_backoff.engine.watches import load_liveness
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.connect import ConnectPolicy
@@ -34,7 +32,8 @@ class PoolSetup:
     Attributes:
         target: the channel's target, as given.
         policy: when to dial.
-        pool: which connections there are.
+        pool: which connections there are; also what the target's service config says of that.
+        addresses: those of a target that names them; None if there is a name to resolve.
         clock: the channel's clock.
         rng: the source of jitter.
         options: the options for grpcio's core.
@@ -55,7 +54,6 @@ class PoolSetup:
         """Find out what the slots dial, and import what they need."""
         self.target = target
         self.policy = policy
-        self.pool = pool
         self.clock = clock
         self.rng = rng
         self.options = options
@@ -74,12 +72,11 @@ class PoolSetup:
             place = read_place(target, pool, options)
             "".encode("idna")  # so that `getaddrinfo` does not import the codec when it is asked
         self.place = place
+        self.pool, self.addresses = (pool, None) if place is None else (place.policy, place.addresses)
 
-    def machine(self) -> PoolMachine:
-        """Return the machine of the pool."""
-        place = self.place
-        pool, addresses = (self.pool, None) if place is None else (place.policy, place.addresses)
-        return PoolMachine(self.target, pool, self.policy, ChannelKey(), addresses)
+    def resolves(self, endpoint: str) -> bool:
+        """Return whether the slot of this endpoint stands for a target whose name is to be resolved (PO-7)."""
+        return not endpoint and self.pool.round_robin and self.addresses is None
 
     def dialled(self, endpoint: str) -> tuple[str, Options]:
         """Return the target with which the core dials an endpoint, and the options for it."""

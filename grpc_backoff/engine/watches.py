@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from grpc_backoff.base.status import Failure, Stage
-from grpc_backoff.decide.connections.pool_machine import HealthChanged
 from grpc_backoff.engine.core_connector import Reporting
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.connect import ConnectPolicy
@@ -31,8 +30,8 @@ _PROXY = (
 
 
 def load_liveness() -> None:
-    """Import what the watches over connections need, before there are any (CH-12)."""
-    from grpc_backoff.engine import liveness  # noqa: F401, PLC0415 - few channels watch their connections
+    """Import what the watches over connections, and what they lead to, need before there are any (CH-12)."""
+    from grpc_backoff.engine import liveness, slots  # noqa: F401, PLC0415 - few channels watch their connections
 
 
 class LivenessWatches:
@@ -124,6 +123,7 @@ class HealthWatches:
 
     def watch(self, keeper: Keeper, number: int, connection: GatedConnection) -> None:
         """Watch the health of a connection that is about to serve; the Watch that has proven it goes on."""
+        from grpc_backoff.decide.connections.pool_machine import HealthChanged  # noqa: PLC0415 - as above
 
         def tell(problem: str) -> None:
             keeper.feed(HealthChanged(number, problem))

@@ -1,4 +1,4 @@
-"""The threaded shell around the pool's machine: the connections of one channel (PO-1).
+"""The threaded pool: the connections of one channel (PO-1).
 
 Everything runs on the conductor (`conductor.py`), except methods that are marked as thread-safe.
 """
@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from grpc_backoff.base.status import State
 from grpc_backoff.base.threads import Running
-from grpc_backoff.decide.connections import pool_machine as p
 from grpc_backoff.decide.connections.happened import Happened
-from grpc_backoff.engine.pool import SlotParts, SteppedPool
+from grpc_backoff.engine.pool import BasePool, SlotParts
 from grpc_backoff.engine.setup import PoolSetup
 from grpc_backoff.sync.conductor import Conductor
 from grpc_backoff.sync.core_connector import CoreConnection, CoreConnector
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from grpc_backoff.engine.news import Ticking
 
 
-class ConnectionPool(SteppedPool[CoreConnection]):
+class ConnectionPool(BasePool[CoreConnection]):
     """The connections of one threaded channel."""
 
     def __init__(
@@ -53,11 +52,11 @@ class ConnectionPool(SteppedPool[CoreConnection]):
 
         None if there is none, or all are full. `avoid` is as in `_pick`.
         """
-        only = self._only
+        only = self.only
         if only is not None and not self.picks:
             return only.connection
-        for _ in range(1 + len(self._slots)):  # a connection that was just lost may still be picked
-            manager = self._pick(avoid)
+        for _ in range(1 + len(self.parts)):  # a connection that was just lost may still be picked
+            manager = None if self.several is None else self.several.pick(avoid)
             connection = None if manager is None else manager.connection
             if manager is None or (connection is not None and connection.held is None):
                 return connection
@@ -67,7 +66,7 @@ class ConnectionPool(SteppedPool[CoreConnection]):
 
     def want(self) -> None:
         """Ask for a connection; the conductor runs from then on."""
-        if self._state.phase is p.PoolPhase.UNWANTED:
+        if self.is_unwanted:
             self._conductor.join(self)
         super().want()
 
@@ -80,18 +79,17 @@ class ConnectionPool(SteppedPool[CoreConnection]):
         """Close every connection of a closed pool; return what is still closing them."""
         return [closing for connector in self._connectors() for closing in connector.close()]
 
-    # Driving the machine.
-
     def _connector_for(self, endpoint: str) -> CoreConnector:
         connector = self._connector(endpoint)
-        connector.times_calls = self._machine.policy.quiet_after > 0
+        connector.times_calls = self.setup.pool.quiet_after > 0
         return connector
 
     def emit(self, event: Happened) -> None:
         """Notify the listeners of an event."""
         self._listeners.hear(event)
 
-    def _show(self, state: State) -> None:
+    def show(self, state: State) -> None:
+        """Report the channel's new state."""
         self._listeners.changed(state)
 
     def at(self, when: float, callback: Callable[[], None]) -> TimerHandle:
@@ -102,12 +100,9 @@ class ConnectionPool(SteppedPool[CoreConnection]):
     def _ticking(self) -> Ticking | None:
         return self._conductor if self._clock is self._conductor else None
 
-    def _at_home(self, work: Callable[[], None]) -> None:
+    def at_home(self, work: Callable[[], None]) -> None:
+        """Run `work` soon on the conductor. Thread-safe."""
         self._conductor.post(work)
-
-    def _timer_fired(self) -> None:
-        if self._timer is not None:  # not cancelled after it had been posted
-            super()._timer_fired()
 
     def _discard(self, slot: SlotParts[CoreConnection]) -> None:
         """Do nothing: its connections have closed themselves."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
+from dataclasses import replace
 from types import SimpleNamespace
 
-from grpc_backoff import AttemptStarted, Closed, Connected, CoreRedial, State
+import pytest
+
+from grpc_backoff import AttemptStarted, Closed, Connected, CoreRedial, Reconnect, State
 from grpc_backoff.aio.pool import ConnectionPool
-from grpc_backoff.decide.connections.pool_machine import Role
+from grpc_backoff.decide.connections.pool_machine import Role, SlotEnded
 from grpc_backoff.decide.connections.slot_events import SlotClosed, SlotOpened, SlotRetiring, SlotServing
 from grpc_backoff.engine.setup import PoolSetup
 from grpc_backoff.policy.pooling import PoolPolicy
@@ -27,13 +30,13 @@ class Connector(ScriptedConnector):
 
 
 class Parts:
-    def __init__(self, *script, **pool):
+    def __init__(self, *script, connect=CONNECT, **pool):
         self.clock = FakeClock()
         self.connectors, self.gate = [], Slot()
         self.events = self.gate.events
         self.script = list(script)
         self.pool = ConnectionPool(
-            PoolSetup("target", CONNECT, PoolPolicy(**pool), self.clock, random.Random(1)),
+            PoolSetup("target", connect, PoolPolicy(**pool), self.clock, random.Random(1)),
             self.gate,
             connector=self.connect,
             loop=asyncio.get_running_loop(),
@@ -93,13 +96,52 @@ async def test_a_replacement():
     await parts.clock.advance(0)
     first.redial()
     assert parts.kinds()[-1] is CoreRedial, "a call from before may still make the core redial (CB-16)"
-    parts.pool._slots[0].pool_slot.ended()  # a scripted connection never reports its end
+    parts.pool.feed(SlotEnded(0))  # a scripted connection never reports its end
     assert parts.kinds()[-1] is SlotClosed
     assert [slot.role for slot in parts.pool.slots()] == [Role.SERVING]
     await parts.close()
     assert parts.kinds()[-1] is Closed
     assert parts.kinds().count(Closed) == 1
     assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+@pytest.mark.parametrize("moment", [0.0, 0.3, 1.5, 4.0, 6.0, 20.0, 21.2])
+async def test_the_machine_takes_over_the_only_slot(moment):
+    """PO-1, PO-9: a pool whose slot did without the machine at first does the same as one that had it from the start.
+
+    The slot dials, is in backoff, dials, serves, has lost its connection, and dials again.
+    """
+    seen = []
+    for early in (True, False):
+        parts = Parts(
+            [Fails(after=1.0), Succeeds(2.0), Fails(after=0.5), Succeeds(1.0)], [Fails(after=0.5), Succeeds(1.0)]
+        )
+        if early:
+            parts.pool.refresh("there is no connection yet")
+        assert (parts.pool.several is None) is not early
+        parts.pool.want()
+        await parts.clock.advance(min(moment, 15.0))
+        if moment > 15.0:
+            parts.pool.live_connection().end()
+            await parts.clock.advance(0.5)
+            parts.pool.want()
+            await parts.clock.advance(moment - 15.5)
+        before = parts.pool.slots()
+        parts.pool.refresh("moved")
+        await parts.clock.advance(10.0)
+        events = [(type(event), event.slot, event.at) for event in parts.events]
+        seen.append((before, parts.pool.slots(), parts.pool.state, events))
+        await parts.close()
+    assert seen[0] == seen[1]
+
+
+async def test_the_numbers_of_the_machine():
+    """PO-3: the machine's numbers are those of the connect policy, though its slots dial only when they are asked."""
+    policy = replace(CONNECT, reconnect=Reconnect.EAGER)
+    parts = Parts(connect=policy, max_connections=2)
+    assert parts.pool.several._machine.connect is policy
+    assert parts.pool.policy.reconnect is Reconnect.LAZY
+    await parts.close()
 
 
 async def test_close_during_a_replacement():

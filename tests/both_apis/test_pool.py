@@ -211,8 +211,8 @@ def test_a_good_backend_is_cut_beside_a_bad_one(ready, nowhere):
         target = f"ipv4:{between.target},{nowhere.target}"
         with ready(target, [*FAST, *ROUND_ROBIN]) as channel:
             pool = channel.own._pool
-            show = pool._show
-            pool._show = lambda state: (shown.append(state), show(state))
+            show = pool.show
+            pool.show = lambda state: (shown.append(state), show(state))
             until(lambda: {slot.state for slot in pool.slots()} == {State.READY, State.TRANSIENT_FAILURE})
             for number in range(3):
                 between.cut()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from grpc_backoff import Closed, Connected, Reconnect, State
+from grpc_backoff import Closed, Connected, State
 from grpc_backoff.engine.pool import PoolSlot
 from grpc_backoff.engine.setup import PoolSetup
 from grpc_backoff.policy.pooling import PoolPolicy
@@ -22,7 +20,7 @@ class Pool:
     def serves(self, number):
         self.told.append(number)
 
-    feed = hear = changed = failed = lambda self, *told: self.told.append(told)
+    hear = changed = failed = lambda self, *told: self.told.append(told)
 
 
 def test_a_seat_without_a_pool():
@@ -34,11 +32,10 @@ def test_a_seat_without_a_pool():
         pool_slot.pool = pool_now
         pool_slot.release()
         pool_slot.fail()
-        pool_slot.ended()
         pool_slot.changed(State.READY)
         pool_slot.hear(Closed(target="t", at=0.0, attempt=1, lived=None))
         pool_slot.hear(Connected(target="t", at=0.0, attempt=1, took=0.0, connections=1))
-    assert (len(pool_slot), len(pool.told)) == (0, 6)
+    assert (len(pool_slot), len(pool.told)) == (0, 5)
 
 
 def test_the_key_of_an_endpoint():
@@ -46,9 +43,3 @@ def test_the_key_of_an_endpoint():
     assert setup(key="key").key_of("") == "key"
     assert setup().key_of("a") is None
     assert len({setup(key="key").key_of("a"), setup(key="key").key_of("b"), setup(key="other").key_of("a")}) == 3
-
-
-def test_the_machine_of_a_policy():
-    """PO-3: the machine's numbers are those of the connect policy."""
-    policy = replace(CONNECT, reconnect=Reconnect.EAGER)
-    assert setup(policy).machine().connect is policy

@@ -476,6 +476,15 @@ class PoolMachine(NamedTuple):
             effects += more
         return state, effects
 
+    def taken_over(self, role: Role, since: float, state: State, started: float, *, wanted: bool) -> PoolState:
+        """Return the state of a pool whose only slot did without the machine until now; `wanted` is as in `PoolPhase`.
+
+        The others are as in `Slot`.
+        """
+        made = since if role is Role.SERVING else math.inf
+        slot = Slot(0, role=role, state=state, since=since, started=started, made=made)
+        return PoolState(PoolPhase.WANTED if wanted else PoolPhase.UNWANTED, (slot,), 1, self.addresses)
+
     def step(self, state: PoolState, input_: PoolInput, now: float) -> PoolStep:
         """Return the state after `input_`, and the effects that the shell must execute, in this order.
 

@@ -1,0 +1,405 @@
+"""The rules for several slots: the shell around the pool's machine, for both APIs (PO-1).
+
+The machine (`decide/connections/pool_machine.py`) decides which slots there are. Here, each is made, used and closed,
+and calls are given the connections that `decide/connections/pick.py` picks.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Container, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic
+
+from grpc_backoff.base import stepping
+from grpc_backoff.base.status import Failure, Role, State
+from grpc_backoff.base.stepping import Stepper
+from grpc_backoff.decide.connections import connection_machine as m
+from grpc_backoff.decide.connections import pool_machine as p
+from grpc_backoff.decide.connections.pick import elsewhere, pick
+from grpc_backoff.engine.news import NEWS
+from grpc_backoff.engine.pool import BasePool, ConnectionT, PoolSlot, SlotParts
+
+if TYPE_CHECKING:
+    from grpc_backoff.connection.clock import TimerHandle
+    from grpc_backoff.engine.manager import ConnectionManager
+    from grpc_backoff.engine.resolver import Addresses
+    from grpc_backoff.engine.room import Room
+
+_FULL = 2**62
+"""The load of a connection that has just ended, or that no call may use now."""
+_FILL_EVERY = 0.001
+"""How often calls that wait for room are started at most, in seconds, so that one wake-up serves many."""
+
+
+class Slots(Stepper[p.PoolInput], Generic[ConnectionT]):
+    """Steps the machine of one pool.
+
+    Attributes:
+        state: the machine's state.
+        most: how many calls a connection carries; infinity if any number (PO-14).
+    """
+
+    def __init__(self, pool: BasePool[ConnectionT], only: tuple[Role, float] | None = None) -> None:
+        """Make the first slots, or take over the only slot; `only` is its role, and since when it has had it."""
+        super().__init__()
+        self._pool = pool
+        setup = pool.setup
+        self._machine = p.PoolMachine(setup.target, setup.pool, setup.policy, pool.key, setup.addresses)
+        self.most: float = setup.pool.streams_per_connection if setup.pool.max_connections > 1 else math.inf
+        if self.most != math.inf:
+            from grpc_backoff.engine.room import Room  # noqa: PLC0415 - few pools limit it
+
+            self._make_room = partial(Room, self.most, setup.clock.now)
+        self._free_timer: TimerHandle | None = None
+        """Armed while calls wait for room, until the next ended call is no longer counted."""
+        self._turns = itertools.count()
+        self._grows = False
+        """Whether there may be one more connection, and none is coming."""
+        self._full_with: tuple[p.Slot, ...] | None = None
+        """The slots of which the machine was last told that they are full."""
+        self._dozes = False
+        """Whether a slot is idle while others serve, so that the next call has to wake it."""
+        if only is None:
+            self.state, effects = self._machine.begin(pool.now())
+            for effect in effects:
+                self._carry_out(effect)
+        else:
+            manager = pool.parts[0].manager
+            self.state = self._machine.taken_over(*only, manager.state, manager.started, wanted=not pool.is_unwanted)
+
+    # For the pool.
+
+    def want(self, *, first: bool) -> None:
+        """Ask for a connection; `first` is whether that is the first time."""
+        if first or not self._only_full():
+            self.feed(p.Wanted())
+
+    def refresh(self, why: str) -> None:
+        """Replace every connection (PO-9)."""
+        self.feed(p.Refresh(why))
+
+    def turned_away(self, number: int, status: int, *, served: bool) -> None:
+        """Seek another connection than that of a slot, for a retry (RT-15)."""
+        self.feed(p.TurnedAway(number, status, served, self._pool.setup.rng.random()))
+
+    def serves(self, number: int) -> None:
+        """Handle a new connection of a slot."""
+        pool = self._pool
+        parts = pool.parts[number]
+        connection = parts.manager.connection
+        if pool.setup.pool.health_service is not None and connection is not None:
+            pool.healths.watch(pool, number, connection)
+        if self.most < math.inf and connection is not None:
+            connection.core_channel.room = self._make_room(self._call_left)
+        self.feed(p.SlotServes(number, parts.manager.started))
+        problem = pool.healths.problem(number)
+        if problem:
+            self.feed(p.HealthChanged(number, problem))
+
+    def failed(self, number: int) -> None:
+        """Handle a failed attempt of a slot."""
+        self.feed(p.SlotFailed(number))
+
+    def changed(self, number: int, state: State, *, busy: bool) -> None:
+        """Handle the new state of a slot; `busy` is as in the machine's input."""
+        self.feed(p.SlotChanged(number, state, busy))
+
+    def resolved(self, outcome: Addresses | Failure) -> None:
+        """Report the outcome of a resolution and handle it (PO-7)."""
+        found, failure = ((), outcome) if isinstance(outcome, Failure) else (outcome, None)
+        self._pool.report("NameResolution", addresses=found, failure=failure)
+        self.feed(p.NameResolved(found) if failure is None else p.ResolutionFailed())
+
+    def close(self) -> None:
+        """Stop for good (CB-10)."""
+        if self._free_timer is not None:
+            self._free_timer.cancel()
+        self.feed(p.PoolCloseRequested())
+
+    def leave_alone(self) -> None:
+        """Do nothing any more, without a word, because the connections belong to another process (FK-1)."""
+        self._cancel_timer()
+        self._free_timer = None
+        self.state = self.state._replace(phase=p.PoolPhase.CLOSED)
+
+    def live(self) -> list[SlotParts[ConnectionT]]:
+        """Return the live slots, or all if none is left; any thread may call this."""
+        slots = dict(self._pool.parts)
+        live = [slots[slot.number] for slot in self.state.live if slot.number in slots]
+        # In a step that exchanges all slots, the new ones are not made yet.
+        return live or list(slots.values())
+
+    def shown(self, parts: SlotParts[ConnectionT]) -> State:
+        """Return the state of a slot that counts for the channel's; any thread may call this."""
+        state = self.state
+        slot = state.slot(parts.pool_slot.number)
+        if slot is None or slot.role is not Role.UNHEALTHY:
+            return parts.manager.state
+        # In the step that opens the replacement, it has no manager yet.
+        replacement = state.replacement(slot.number)
+        return slot.shown if replacement is None else replacement.state
+
+    # Picking.
+
+    def pick(self, avoid: Container[object] | None = ()) -> ConnectionManager[ConnectionT] | None:
+        """Return the manager whose connection takes the next call; None if no connection serves, or all are full.
+
+        A connection to avoid takes it only if no other connection does. None stands for a call that has just been made
+        and lets those go first that wait for room.
+        """
+        pool = self._pool
+        serving: Sequence[Sequence[SlotParts[ConnectionT]]] = pool.serving
+        if not serving or (avoid is None and self.most < math.inf and len(pool.pending)):
+            return None
+        others = elsewhere(serving, lambda slot: slot.manager.connection in avoid) if avoid else serving
+        slot = self._pick_of(others) if pool.picks else serving[0][0]
+        if slot is None and others is not serving:
+            slot = self._pick_of(serving)
+        if self._dozes:
+            self._dozes = False
+            pool.at_home(pool.want)
+        return None if slot is None else slot.manager
+
+    def _pick_of(self, groups: Sequence[Sequence[SlotParts[ConnectionT]]]) -> SlotParts[ConnectionT] | None:
+        return pick(groups, next(self._turns), self._load, self.most)
+
+    def _load(self, slot: SlotParts[ConnectionT]) -> int:
+        connection = slot.manager.connection
+        if connection is None:
+            return _FULL
+        core = connection.core_channel
+        if self.most == math.inf:
+            running: int = core.running
+            return running
+        if core.room is None or core.held is not None:  # its slot is about to serve, or its peer has to answer first
+            return _FULL
+        taken: int = core.room.taken()
+        return taken
+
+    def _loads(self) -> tuple[p.Load, ...]:
+        return tuple(
+            p.Load(
+                slot.pool_slot.number,
+                connection.core_channel.running,
+                connection.last_used(),
+                connection.core_channel.served,
+            )
+            for group in self._pool.serving
+            for slot in group
+            if (connection := slot.manager.connection) is not None
+        )
+
+    # Calls that wait for room (PO-14).
+
+    @property
+    def waits_for_room(self) -> bool:
+        """Whether a call that gets no connection waits for room, because there are connections. Thread-safe."""
+        return self.most < math.inf and bool(self._pool.serving)
+
+    def _only_full(self) -> bool:
+        """Return whether a call that gets no connection needs nothing but room: all connections are up and open."""
+        return (
+            self.waits_for_room
+            and len(self._connections()) == sum(map(len, self._pool.serving))
+            and not any(slot.state is State.IDLE for slot in self.state.live)
+        )
+
+    def _connections(self) -> list[Any]:
+        """Return the serving connections that are up and that calls may enter, as long as there is room."""
+        found = [slot.manager.connection for group in self._pool.serving for slot in group]
+        usable = [
+            connection
+            for connection in found
+            if connection is not None and connection.core_channel.held is None and connection.alive()
+        ]
+        return [connection for connection in usable if connection.core_channel.room is not None]
+
+    def _call_left(self) -> None:
+        """Handle the end of a call: another one may take its place soon. Any thread may call this."""
+        if self._free_timer is None and len(self._pool.pending):
+            self._pool.at_home(self.fill)
+
+    def fill(self) -> None:
+        """Start as many of the pending calls as there is room for; the others need one more connection, or wait."""
+        pool = self._pool
+        if pool.is_closed:
+            return
+        rooms: list[Room] = [connection.core_channel.room for connection in self._connections()]
+        free = 0
+        while waiting := len(pool.pending):
+            free = sum(max(0, int(self.most) - room.taken()) for room in rooms)
+            if free:
+                pool.pending.release(free)
+            if not free or len(pool.pending) == waiting:  # on threads, a call leaves the queue later
+                break
+        if self._grows and waiting > free and self._full_with is not self.state.slots and self._only_full():
+            self._full_with = self.state.slots
+            # On threads, calls that were told of room may not have taken it yet.
+            most = int(self.most)
+            self.feed(p.PoolBusy(tuple(load._replace(calls=max(load.calls, most)) for load in self._loads())))
+        if not waiting:
+            return
+        pool.liveness.call_waits()
+        next_free = min((room.next_free() for room in rooms), default=math.inf)
+        if self._free_timer is None and next_free < math.inf:
+            self._free_timer = pool.at(max(next_free, pool.now() + _FILL_EVERY), self._refill)
+
+    def _refill(self) -> None:
+        self._free_timer = None
+        self.fill()
+
+    # Health (RO-1).
+
+    def is_replacement(self, number: int) -> bool:
+        """Return whether a slot is to replace another."""
+        slot = self.state.slot(number)
+        return slot is not None and slot.replaces is not None
+
+    def is_unhealthy(self, connection: object) -> bool:
+        """Return whether the server of a connection says that it is not serving."""
+        return any(
+            slot.role is Role.UNHEALTHY and self._pool.parts[slot.number].manager.connection is connection
+            for slot in self.state.slots
+        )
+
+    def _set_gates(self) -> None:
+        """Keep calls from unhealthy connections, even calls whose method remembers its connection."""
+        for slot in self.state.live:
+            parts, watch = self._pool.parts.get(slot.number), self._pool.liveness.watched.get(slot.number)
+            connection = None if parts is None else parts.manager.connection
+            if connection is not None:
+                shut = watch is not None and watch.connection is connection and watch.state.shut
+                connection.core_channel.hold(shut=shut or slot.role is Role.UNHEALTHY)
+
+    # Driving the machine.
+
+    def _step(self, input_: p.PoolInput) -> None:
+        self.state, effects = self._machine.step(self.state, input_, self._pool.now())
+        for effect in effects:
+            self._carry_out(effect)
+
+    def _carry_out(self, effect: p.PoolEffect) -> None:  # noqa: C901, PLR0912 - one branch for each effect
+        pool = self._pool
+        slots = pool.parts
+        match effect:
+            case p.Show():
+                pool.show(effect.state)
+            case p.Serving():
+                pool.serving = tuple(tuple(slots[number] for number in group) for group in effect.groups)
+                self._count()
+                if pool.healths.watched:
+                    self._set_gates()
+            case m.ReleaseCalls():
+                pool.start_calls()
+            case m.FailCalls():
+                pool.pending.fail()
+            case stepping.Emit():
+                pool.emit(effect.event)
+            case p.OpenSlot():
+                self._open(effect)
+            case p.WantSlot():
+                slots[effect.slot].manager.want()
+            case p.RetireSlot():
+                pool.healths.drop(effect.slot)
+                self._retire(slots[effect.slot])
+            case p.CondemnSlot():
+                pool.healths.drop(effect.slot)
+                self._condemn(slots[effect.slot], effect.why)
+            case p.RestSlot(number):
+                if (connection := slots[number].manager.connection) is not None:
+                    pool.rest(number, connection)
+            case p.CloseSlot():
+                pool.close_slot(effect.slot)
+                if not pool.is_closed:
+                    self._forget(effect.slot)
+            case p.TellSlot():
+                slots[effect.slot].manager.feed(m.NewsArrived())
+            case p.Resolve():
+                pool.setup.resolve(lambda outcome: pool.at_home(partial(pool.resolved, outcome)))
+            case stepping.ArmTimer():
+                self._cancel_timer()
+                self._timer = pool.at(effect.at, self._timer_fired)
+            case stepping.CancelTimer():
+                self._cancel_timer()
+
+    def _drained(self) -> None:
+        pool = self._pool
+        if pool.only is not None and not pool.picks:
+            self._dozes = False
+            return
+        live = self.state.live
+        self._dozes = len(live) > 1 and any(slot.state is State.IDLE for slot in live)
+        if pool.picks:
+            most = self._machine.policy.max_connections
+            coming = any(slot.role is Role.COMING for slot in live)
+            self._grows = most > 1 and not coming and len(live) < most * len({slot.endpoint for slot in live})
+            if self._grows and len(pool.pending):
+                self.fill()
+
+    def _open(self, effect: p.OpenSlot) -> None:
+        slots = self._pool.parts
+        pool_slot = PoolSlot(self._pool, effect.slot, effect.endpoint)
+        beside = next((slot for slot in slots.values() if slot.pool_slot.endpoint == effect.endpoint), None)
+        if effect.replaces is not None:
+            slots[effect.replaces].manager.replaced = True
+        slots[effect.slot] = self._pool.make(pool_slot, None if beside is None else beside.manager.membership)
+        self._count()
+
+    def _count(self) -> None:
+        slots = self._pool.parts
+        parts = next(iter(slots.values())) if len(slots) == 1 else None
+        slot = None if parts is None else self.state.slot(parts.pool_slot.number)
+        usable = parts is not None and (slot is None or slot.role is not Role.UNHEALTHY)
+        self._pool.only = parts.manager if parts is not None and usable else None
+
+    def _condemn(self, slot: SlotParts[ConnectionT], why: str) -> None:
+        """End a slot's connection with its calls; `SlotEnded` follows."""
+        live = slot.manager.connection
+        connection = live or slot.manager.draining
+        if live is not None:
+            slot.manager.feed(m.ConnectionLost(why, used=live.last_used(), replaced=True))
+        self._retire(slot)
+        if connection is not None:
+            connection.retire()
+            connection.core_channel.fail(f"the connection was lost: {why}")
+
+    def _retire(self, slot: SlotParts[ConnectionT]) -> None:
+        """Stop dialling for a slot and tell the machine when no connection of it is left."""
+        connector, pool_slot = slot.connector, slot.pool_slot
+
+        def ended() -> None:
+            if pool_slot.pool is not None:  # otherwise, the slot is closed
+                pool_slot.pool.feed(p.SlotEnded(pool_slot.number))
+
+        def closed() -> None:
+            if not connector.open:
+                ended()
+
+        slot.manager.retire()
+        if connector is None or not connector.open:
+            self._pool.home.post(ended)
+        else:
+            connector.closed = closed
+
+    def _forget(self, number: int) -> None:
+        """Keep nothing of a closed slot, or of an endpoint without slots: in time, a name may have many addresses."""
+        pool = self._pool
+        gone = pool.parts.pop(number)
+        pool.made_before += gone.manager.made
+        self._count()
+        kept = [slot.pool_slot for slot in pool.parts.values()]
+        if gone.pool_slot.endpoint not in [slot.endpoint for slot in kept]:
+            pool.liveness.doubted.discard(gone.pool_slot.endpoint)
+        if pool.spot(gone.pool_slot) not in map(pool.spot, kept):
+            NEWS.gives_up(pool, pool.spot(gone.pool_slot))
+
+    def _timer_fired(self) -> None:
+        if self._timer is None:
+            return  # cancelled after it had been posted
+        self._timer = None
+        slots = self._pool.parts.values()
+        used = [slot.manager.last_used() for slot in slots]
+        used += [slot.manager.draining.last_used() for slot in slots if slot.manager.draining is not None]
+        self.feed(p.PoolTimerFired(self._loads(), max(self._pool.asked, *used)))
