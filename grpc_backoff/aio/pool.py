@@ -53,8 +53,8 @@ class ConnectionPool(BasePool["CallConnection"]):
     # For the channel.
 
     def live_connection(self, avoid: Container[object] | None = None) -> CallConnection | None:
-        """Return the connection for the next call; None if none is up, or all are full. `avoid` is as in `_pick`."""
-        only = self.only
+        """Return the connection for the next call; None if none may take it. `avoid` is as in `Slots.pick`."""
+        only, several = self.only, self.several
         if only is not None and not self.picks:
             connection = only.live_connection()
             return (
@@ -63,7 +63,7 @@ class ConnectionPool(BasePool["CallConnection"]):
                 else connection
             )
         for _ in range(1 + len(self.parts)):
-            manager = None if self.several is None else self.several.pick(avoid)
+            manager = None if several is None else several.pick(avoid)
             connection = None if manager is None else manager.live_connection()
             if manager is None or (
                 connection is not None and not (self.liveness.watched and connection.core_channel.held)

@@ -323,7 +323,7 @@ class BasePool(ABC, Generic[ConnectionT]):
         if not self._wanted or self.is_closed:
             return ()
         if several is None:
-            return (self._slot_status(self.parts[0], self._role, self._since),)
+            return tuple(self._slot_status(only, self._role, self._since) for only in tuple(self.parts.values()))
         slots = several.state.slots
         held = [(slot, self.parts.get(slot.number)) for slot in slots]
         return tuple(self._slot_status(parts, slot.role, slot.since) for slot, parts in held if parts is not None)
