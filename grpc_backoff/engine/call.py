@@ -196,7 +196,7 @@ class CallShell(Stepper["h.Input"]):
             return m.NonOkStatus(code, unsent=never_left(Report(code, details, link, metadata=bool(metadata))))
         read = _read if metadata or len(details) > _SHORT else _read_again
         signs = read(code, details, link, metadata)
-        refused, can_refresh = calls.stands_in and signs.refused, calls.hooks.can_refresh(self._context)
+        refused, can_refresh = calls.stands_in and signs.refused, calls.can_refresh(self._context)
         if not metadata and refused is signs.refused and not can_refresh:
             return signs
         hint = read_hint(trailing, initial, calls.wall_clock) if metadata else None
