@@ -153,7 +153,7 @@ def test_star_import():
 
 
 OPTIONAL = ("click", "rich", "h2", "google.protobuf", "google.rpc", "opentelemetry", "email.utils")
-DECISION = ("account", "budget", "decision", "events", "call_machine", "replay", "server_hint")
+DECISION = ("account", "budget", "decision", "events", "call_machine", "replay", "retry_machine", "server_hint")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ LATE = {
     *(f"grpc_backoff.config.{part}" for part in ("hooks", "policy_string", "service_config", "settings", "sources")),
     *(f"grpc_backoff.policy.{part}" for part in ("budget", "hedging", "jitter", "ledger_settings")),
     *(f"grpc_backoff.policy.{part}" for part in ("presets", "retry", "strategy")),
-    *(f"grpc_backoff.decide.calls.{part}" for part in ("account", "events", "hedging_machine", "subscription_machine")),
+    *(f"grpc_backoff.decide.calls.{part}" for part in ("account", "decision", "events", "hedging_machine")),
+    *(f"grpc_backoff.decide.calls.{part}" for part in ("retry_machine", "server_hint", "subscription_machine")),
     *(
         f"grpc_backoff.{part}"
         for part in (
@@ -27,14 +28,17 @@ LATE = {
             "engine.credentials",
             "engine.health",
             "engine.home",
+            "engine.hooks",
             "engine.liveness",
             "engine.network",
             "engine.resolver",
             "engine.room",
             "grpcio.call_counter",
             "aio.hedging",
+            "aio.hooks",
             "aio.ordered_timers",
             "aio.subscription",
+            "sync.hooks",
             "sync.replay",
             "installation",
             "names",

@@ -159,7 +159,7 @@ class Call(CallShell, grpc.aio.Call):
             case m.CallHook():
                 self._read_error()
                 failed, began = self._failed_call(effect), self._state.attempt_began
-                self._calls.hooks.ask(effect.hook, failed, began, self._context, self._hook_done)
+                self._calls.ask(effect.hook, failed, began, self._context, self._hook_done)
             case m.FailAttempt(code):
                 self._attempt, self._error = None, self._calls.no_connection(self._machine.method, code)
                 self._end_span(code)

@@ -7,14 +7,17 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
-from grpc_backoff.aio.hooks import Hooks
 from grpc_backoff.aio.pending import PendingCalls
 from grpc_backoff.config.channel_settings import ChannelSetup
 from grpc_backoff.engine.environment import CallEnvironment
 
 if TYPE_CHECKING:
+    from grpc_backoff.aio.hooks import Hooks
     from grpc_backoff.aio.ordered_timers import OrderedTimers
+    from grpc_backoff.config.hooks import FailedCall
     from grpc_backoff.connection.clock import TimerHandle
+    from grpc_backoff.decide.calls.call_machine import Hook
+    from grpc_backoff.engine.hooks import Done
 
 
 class Calls(CallEnvironment):
@@ -26,7 +29,7 @@ class Calls(CallEnvironment):
     """
 
     pending: PendingCalls
-    hooks: Hooks
+    hooks: Hooks | None
 
     def __init__(self, setup: ChannelSetup, *, loop: asyncio.AbstractEventLoop, **parts: Any) -> None:
         """Take the arguments of `CallEnvironment`, and the channel's event loop."""
@@ -47,9 +50,16 @@ class Calls(CallEnvironment):
         task.add_done_callback(self._tasks.discard)
         return task
 
+    def ask(self, hook: Hook, failed: FailedCall, began: float, context: Context, done: Done) -> None:
+        """Run a hook, then call `done`; at once if there is no such hook. See `Hooks.ask`."""
+        if self.hooks is None:
+            done(None)
+        else:
+            self.hooks.ask(hook, failed, began, context, done)
+
     def has(self, task: asyncio.Task[object] | None) -> bool:
         """Return whether `closed` waits for this task."""
-        return task in self._tasks or task in self.hooks.tasks
+        return task in self._tasks or (self.hooks is not None and task in self.hooks.tasks)
 
     def close(self) -> None:
         """Make no further attempts: calls between two attempts end, and running hooks are cancelled."""
@@ -58,7 +68,7 @@ class Calls(CallEnvironment):
             losers.cancel()
         for timers in self.delays.values():  # a channel that closes sends no further copies
             timers.close()
-        if self.hooks.tasks:
+        if self.hooks is not None:
             self.hooks.close()
 
     async def closed(self) -> None:
@@ -68,5 +78,5 @@ class Calls(CallEnvironment):
             task.cancel()
         if others:
             await asyncio.gather(*others, return_exceptions=True)
-        if self.hooks.tasks:
+        if self.hooks is not None:
             await self.hooks.closed()

@@ -16,7 +16,6 @@ import grpc.aio
 
 from grpc_backoff.aio import core_connector, interceptor_channel
 from grpc_backoff.aio.calls import Calls
-from grpc_backoff.aio.hooks import Hooks
 from grpc_backoff.aio.listeners import Listeners
 from grpc_backoff.aio.loop_clock import LoopClock
 from grpc_backoff.aio.loops import ended_at_home, is_here, keeps_time
@@ -122,10 +121,15 @@ class Channel(CallingChannel, grpc.aio.Channel):
         # A pending call keeps the channel alive, and the channel keeps its share alive. A strong reference back to the
         # share would complete a cycle.
         self._pending.pool = proxy(self._connections)
+        hooks = None
+        if setup.hooks is not None:
+            from grpc_backoff.aio.hooks import Hooks  # noqa: PLC0415 - few channels have any
+
+            hooks = Hooks(setup.hooks, target, clock, loop)
         self._calls = Calls(
             setup,
             pending=self._pending,
-            hooks=Hooks(setup.hooks, target, clock, loop),
+            hooks=hooks,
             listeners=self._listeners,
             clock=clock,
             loop=loop,

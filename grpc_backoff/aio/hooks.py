@@ -22,7 +22,7 @@ class Hooks(ChannelHooks):
 
     _log = logging.getLogger(__name__)
 
-    def __init__(self, hooks: RetryHooks | None, target: str, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, hooks: RetryHooks, target: str, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(hooks, target, clock.now)
         self._loop = loop
         self.tasks: set[asyncio.Task[Metadata | None]] = set()

@@ -74,7 +74,7 @@ class Subscription(SubscriptionShell):
             self._call = self._open(todo)
         elif isinstance(todo, CallHook):
             failed, began = self._failed_call(todo), self._state.opened
-            self._calls.hooks.ask(todo.hook, failed, began, self._context, self._hook_done)
+            self._calls.ask(todo.hook, failed, began, self._context, self._hook_done)
         elif self._call is not None:
             await self._read(self._call)
         else:

@@ -18,8 +18,6 @@ from grpc_backoff.base.record import NamedTuple, record
 from grpc_backoff.base.status import CANCELLED_BY_SERVER
 from grpc_backoff.base.stepping import Stepper
 from grpc_backoff.decide.calls import call_machine as m
-from grpc_backoff.decide.calls.decision import GiveUp
-from grpc_backoff.decide.calls.server_hint import read_hint
 from grpc_backoff.decide.connections.core_texts import (
     EXPIRED,
     Link,
@@ -40,6 +38,7 @@ from grpc_backoff.telemetry.trace import OPENTELEMETRY, CallId, CallSpans, curre
 if TYPE_CHECKING:
     from grpc_backoff.config.hooks import FailedCall
     from grpc_backoff.decide.calls import hedging_machine as h
+    from grpc_backoff.decide.calls.decision import GiveUp
     from grpc_backoff.decide.calls.events import CallEvent
     from grpc_backoff.engine.method import Arguments
     from grpc_backoff.grpcio.call_errors import RetriesExhaustedError
@@ -196,10 +195,14 @@ class CallShell(Stepper["h.Input"]):
             return m.NonOkStatus(code, unsent=never_left(Report(code, details, link, metadata=bool(metadata))))
         read = _read if metadata or len(details) > _SHORT else _read_again
         signs = read(code, details, link, metadata)
-        refused, can_refresh = calls.stands_in and signs.refused, calls.hooks.can_refresh(self._context)
+        refused, can_refresh = calls.stands_in and signs.refused, calls.can_refresh(self._context)
         if not metadata and refused is signs.refused and not can_refresh:
             return signs
-        hint = read_hint(trailing, initial, calls.wall_clock) if metadata else None
+        hint = None
+        if metadata:
+            from grpc_backoff.decide.calls.server_hint import read_hint  # noqa: PLC0415 - it is loaded: there is a policy
+
+            hint = read_hint(trailing, initial, calls.wall_clock)
         return signs._replace(hint=hint, refused=refused, can_refresh=can_refresh)
 
     def _timed_out(self) -> Status:

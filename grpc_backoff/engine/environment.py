@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextvars import Context
 from functools import cached_property
 from sys import modules
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -16,7 +17,6 @@ from grpc_backoff.config.channel_settings import ChannelSetup, Listener
 from grpc_backoff.config.remarks import doubts, warn_of
 from grpc_backoff.decide.calls.call_machine import ChannelClosing
 from grpc_backoff.decide.connections.core_texts import says_calm
-from grpc_backoff.engine.hooks import ChannelHooks
 from grpc_backoff.engine.pending import AnyCall, PendingCalls
 from grpc_backoff.grpcio.private import has_plugin
 from grpc_backoff.policy.backoff import Random
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from grpc_backoff.decide.calls.budget import RetryTokens
     from grpc_backoff.decide.calls.events import CallEvent
     from grpc_backoff.decide.calls.resets import Calm
+    from grpc_backoff.engine.hooks import ChannelHooks
     from grpc_backoff.engine.losers import Losers
     from grpc_backoff.grpcio.call_counter import CallCounter
     from grpc_backoff.grpcio.call_errors import NoConnectionError
@@ -52,7 +53,7 @@ class CallEnvironment:
 
     Attributes:
         pending: the pending calls.
-        hooks: runs the program's hooks.
+        hooks: runs the program's hooks; None if the channel has none.
         emit: logs an event of a call and passes it to the channel's listeners.
         clock: the channel's clock.
         now: returns the time on that clock, in seconds.
@@ -74,7 +75,7 @@ class CallEnvironment:
         setup: ChannelSetup,
         *,
         pending: PendingCalls,
-        hooks: ChannelHooks,
+        hooks: ChannelHooks | None,
         listeners: ListenersOfChannel,
         clock: Clock,
         rng: Random,
@@ -122,6 +123,10 @@ class CallEnvironment:
         from grpc_backoff.decide.calls.resets import Calm, calm_of  # noqa: PLC0415 - few channels hedge calls
 
         return Calm() if self._calm_key is None else calm_of(self._calm_key)
+
+    def can_refresh(self, context: Context) -> bool:
+        """Return whether credentials can be renewed for a call with this context (RT-4)."""
+        return self.hooks is not None and self.hooks.can_refresh(context)
 
     def note(self, status: Status) -> None:
         """Note how a copy of a hedged call has failed."""

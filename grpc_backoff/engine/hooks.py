@@ -47,7 +47,7 @@ class ChannelHooks:
 
     _log: ClassVar[logging.Logger]
 
-    def __init__(self, hooks: RetryHooks | None, target: str, now: Callable[[], float]) -> None:
+    def __init__(self, hooks: RetryHooks, target: str, now: Callable[[], float]) -> None:
         """Start with no hook running."""
         self._hooks = hooks
         self._target = target
@@ -64,8 +64,7 @@ class ChannelHooks:
         For calls that the hook itself makes, in any style, this is False: the hook may wait for them.
         """
         within = _RENEWAL.get() if context is None else context.get(_RENEWAL)
-        can = self._hooks is not None and self._hooks.refresh_credentials is not None
-        return can and (within is None or within is not self._renewal)
+        return self._hooks.refresh_credentials is not None and (within is None or within is not self._renewal)
 
     def _prepare(self, hook: Hook, began: float, context: Context, done: Done) -> Run | None:
         """Return the run of a hook after which `done` is called; None if `done` was called or another run does it.

@@ -16,7 +16,6 @@ import grpc
 from grpc_backoff.base.base_errors import OptionError, shown
 from grpc_backoff.base.record import NamedTuple, record
 from grpc_backoff.decide.calls.call_machine import CallMachine, Metadata
-from grpc_backoff.decide.calls.server_hint import load_hints
 from grpc_backoff.engine.call import CallRules
 
 if TYPE_CHECKING:
@@ -71,8 +70,12 @@ class _Machines(dict[tuple[bool, bool, bool, bool], CallRules]):
             from grpc_backoff.decide.calls.hedging_machine import HedgingMachine  # noqa: PLC0415 - few calls are hedged
 
             machine = self[kind] = HedgingMachine(CallMachine(target, method, None, *flags[:2]), policy)
+        elif policy is not None:
+            from grpc_backoff.decide.calls.retry_machine import RetryMachine  # noqa: PLC0415 - it is loaded: see `Method`
+
+            machine = self[kind] = RetryMachine(target, method, policy, *flags)
         else:
-            machine = self[kind] = CallMachine(target, method, policy, *flags)
+            machine = self[kind] = CallMachine(target, method, None, *flags)
         return machine
 
 
@@ -87,7 +90,8 @@ def _is_hedging(policy: CallPolicy | None) -> TypeIs[HedgingPolicy]:
 def load_retries() -> None:
     """Import what failures of calls with a policy need, before there is one (CH-12)."""
     from grpc_backoff.config import hooks  # noqa: F401, PLC0415
-    from grpc_backoff.decide.calls import account, events  # noqa: F401, PLC0415 - few programs have a policy
+    from grpc_backoff.decide.calls import account, retry_machine  # noqa: F401, PLC0415 - few programs have a policy
+    from grpc_backoff.decide.calls.server_hint import load_hints  # noqa: PLC0415
     from grpc_backoff.engine import slots  # noqa: F401, PLC0415 - a retry may seek another connection (RT-15)
 
     load_hints()

@@ -185,7 +185,7 @@ class SubscriptionShell(Stepper[Any]):
         trailing, initial = tuple(error.trailing_metadata() or ()), tuple(error.initial_metadata() or ())
         report = Report(code=code, details=details, link=Link.NONE, metadata=bool(initial or trailing))
         hint = read_hint(trailing, initial, self._calls.wall_clock)
-        renewable = self._calls.hooks.can_refresh(self._context)
+        renewable = self._calls.can_refresh(self._context)
         cut, status = was_cut(report), turned_away(report)
         self.feed(s.StreamOver(code, hint, is_oversized(report), renewable, cut, bool(initial), status))
 

@@ -291,7 +291,7 @@ class BlockingCall(_SteppedCall):
                 self._cancel_timer()
             case m.CallHook():
                 failed, began = self._failed_call(effect), self._state.attempt_began
-                self._inputs.append(m.HookDone(self._calls.hooks.ask(effect.hook, failed, began, self._context)))
+                self._inputs.append(m.HookDone(self._calls.ask(effect.hook, failed, began, self._context)))
             case m.FailSoon():
                 self._inputs.append(self._calls.pending.no_connection())
             case stepping.AbandonAttempt():
@@ -403,7 +403,7 @@ class FutureCall(_SteppedCall):
             case m.CallHook():
                 failed = self._failed_call(effect)  # now: the call may end at its deadline before the hook begins
                 began, calls = self._state.attempt_began, self._calls
-                calls.hooks.start(effect.hook, failed, began, self._context, self._hook_done, calls.listeners.call)
+                calls.start(effect.hook, failed, began, self._context, self._hook_done)
             case m.FailSoon():
                 self._calls.conductor.post(lambda: self.feed(self._calls.pending.no_connection()))
             case stepping.AbandonAttempt():

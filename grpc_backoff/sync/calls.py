@@ -10,12 +10,17 @@ from grpc_backoff.decide.calls.call_machine import ChannelClosing
 from grpc_backoff.engine.environment import CallEnvironment
 from grpc_backoff.engine.pending import AnyCall
 from grpc_backoff.sync.conductor import Conductor
-from grpc_backoff.sync.hooks import Hooks
 from grpc_backoff.sync.listeners import Listeners
 from grpc_backoff.sync.pending import PendingCalls
 
 if TYPE_CHECKING:
+    from contextvars import Context
+
+    from grpc_backoff.config.hooks import FailedCall
     from grpc_backoff.connection.clock import TimerHandle
+    from grpc_backoff.decide.calls.call_machine import Hook, Metadata
+    from grpc_backoff.engine.hooks import Done
+    from grpc_backoff.sync.hooks import Hooks
 
 
 class Calls(CallEnvironment):
@@ -26,7 +31,7 @@ class Calls(CallEnvironment):
     """
 
     pending: PendingCalls
-    hooks: Hooks
+    hooks: Hooks | None
     listeners: Listeners
 
     def __init__(self, setup: ChannelSetup, *, conductor: Conductor, **parts: Any) -> None:
@@ -46,6 +51,17 @@ class Calls(CallEnvironment):
         if self.clock is self.conductor:
             return None  # its seconds are the system's
         return self.clock.call_at(at, nudge)
+
+    def ask(self, hook: Hook, failed: FailedCall, began: float, context: Context) -> Metadata | None:
+        """Run a hook, if there is such a one, and return the renewed metadata; see `Hooks.ask`."""
+        return None if self.hooks is None else self.hooks.ask(hook, failed, began, context)
+
+    def start(self, hook: Hook, failed: FailedCall, began: float, context: Context, done: Done) -> None:
+        """Run a hook in a thread of its own, then call `done`; at once if there is no such hook. See `Hooks.start`."""
+        if self.hooks is None:
+            done(None)
+        else:
+            self.hooks.start(hook, failed, began, context, done, self.listeners.call)
 
     def rests(self, call: AnyCall) -> None:
         """Keep a call alive while it is between two attempts."""

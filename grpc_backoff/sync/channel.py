@@ -29,7 +29,6 @@ from grpc_backoff.grpcio.sync_private import GrpcioChannel, forget_channels, is_
 from grpc_backoff.sync.calls import Calls
 from grpc_backoff.sync.conductor import CONDUCTOR
 from grpc_backoff.sync.core_connector import CoreConnection, CoreConnector
-from grpc_backoff.sync.hooks import Hooks
 from grpc_backoff.sync.listeners import Listeners
 from grpc_backoff.sync.multicallables import MULTICALLABLES, CallingChannel
 from grpc_backoff.sync.pending import PendingCalls
@@ -76,7 +75,11 @@ class Channel(CallingChannel, grpc.Channel):
         self.single_threaded = is_single_threaded(core_options)
         key = self._key if setup.clock is None and setup.rng is None else None  # SH-1: one clock
         clock, rng = setup.clock or CONDUCTOR, setup.rng or CHANCE
-        hooks = Hooks(setup.hooks, target, clock.now)  # first: it may refuse one
+        hooks = None
+        if setup.hooks is not None:
+            from grpc_backoff.sync.hooks import Hooks  # noqa: PLC0415 - few channels have any
+
+            hooks = Hooks(setup.hooks, target, clock.now)  # first: it may refuse one
         self._conductor = conductor = CONDUCTOR
         self._ending = threading.Lock()
         self._listeners = Listeners(setup.listeners, target)

@@ -30,13 +30,13 @@ class Hooks(ChannelHooks):
 
     _log = logging.getLogger(__name__)
 
-    def __init__(self, hooks: RetryHooks | None, target: str, now: Callable[[], float]) -> None:
+    def __init__(self, hooks: RetryHooks, target: str, now: Callable[[], float]) -> None:
         """Start with no hook running.
 
         Raises:
             OptionError: a hook is a coroutine function, which would never be awaited.
         """
-        for part in () if hooks is None else fields(hooks):
+        for part in fields(hooks):
             hook = getattr(hooks, part.name)
             if hook is not None and inspect.iscoroutinefunction(hook):
                 raise OptionError(f"RetryHooks.{part.name}", hook, "a function, not a coroutine function")

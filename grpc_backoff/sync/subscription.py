@@ -86,7 +86,7 @@ class Subscription(SubscriptionShell):
                     opened.cancel()
         elif isinstance(todo, CallHook):
             failed, began = self._failed_call(todo), self._state.opened
-            self.feed(HookDone(self._calls.hooks.ask(todo.hook, failed, began, self._context)))
+            self.feed(HookDone(self._calls.ask(todo.hook, failed, began, self._context)))
         elif call is not None:
             self._read(call)
         else:

@@ -21,6 +21,7 @@ from grpc_backoff.aio.listeners import Listeners
 from grpc_backoff.aio.pending import PendingCalls
 from grpc_backoff.config.channel_settings import read_channel
 from grpc_backoff.decide.calls.call_machine import CallMachine
+from grpc_backoff.decide.calls.retry_machine import RetryMachine
 from grpc_backoff.engine.call import CallSetup
 from grpc_backoff.engine.method import Arguments
 from grpc_backoff.grpcio.aio_private import READY_NUMBER
@@ -179,7 +180,7 @@ def on_a_clock_in_hand(clock, policy=None, hooks=None, **how):
         loop=loop,
         rng=random.Random(1),
     )
-    machine = CallMachine("target", "/method", policy, **how)
+    machine = (RetryMachine if policy else CallMachine)("target", "/method", policy, **how)
     arguments = Arguments(64.0, None, None, None, None)
     return CALLS["unary_unary"](CallSetup(calls, machine, NeverSends(), arguments.timeout, None, None, b"", arguments))
 

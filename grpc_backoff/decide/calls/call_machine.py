@@ -1,20 +1,18 @@
 r"""The life of one call as a pure state machine: (state, input, now, randomness) -> (state, effects).
 
-All decisions about a call that may wait for a connection or be attempted more than once are made here: when an attempt
-begins, whether it is repeated, how long to wait, which hook is called, and how the call ends. Nothing here uses grpc,
-an event loop, a thread or a clock. The machine returns effects, and a shell executes them in order. The table at the
-end of this module defines all transitions: a pair of phase and input that is not in it raises `IllegalTransition`.
+All decisions about a call that may wait for a connection are made here: when its attempt begins, whether it is sent
+again because it never left, and how the call ends. Nothing here uses grpc, an event loop, a thread or a clock. The
+machine returns effects, and a shell executes them in order. The table at the end of this module defines all
+transitions: a pair of phase and input that is not in it raises `IllegalTransition`.
 
 ::
 
-    RUNNING ---- fails, is retried ----> SLEEPING ---- wakes ----> RUNNING ...
-       |  \                                 ^
-       |   `- fails, a hook is run --> DECIDING
-       |
-       `- there is no connection -> WAITING ---- connected ----> RUNNING
+    RUNNING ---- there is no connection ----> WAITING ---- connected ----> RUNNING
 
 A call without a retry policy is handed over once its attempt has begun. It then ends as that attempt does, and nothing
-is left to decide. An attempt's wait for a connection is part of the attempt (RT-7).
+is left to decide. An attempt's wait for a connection is part of the attempt (RT-7). Calls with a policy have more
+transitions, between two attempts; those are in `retry_machine.py` and `hedging_machine.py`, which most programs do not
+load.
 """
 
 from __future__ import annotations
@@ -26,15 +24,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from grpc_backoff.base.base_errors import IllegalTransition
 from grpc_backoff.base.record import NamedTuple, record
-from grpc_backoff.base.status import Reason
 from grpc_backoff.base.stepping import AbandonAttempt, ArmTimer, CancelTimer, Emit
-from grpc_backoff.decide.calls.decision import FailedAttempt, GiveUp, Progress, Retry, costs_token, decide, is_conflict
-from grpc_backoff.decide.calls.server_hint import ServerHint
 from grpc_backoff.policy.backoff import Random
 
 if TYPE_CHECKING:
+    from grpc_backoff.base.status import Reason
     from grpc_backoff.decide.calls.budget import RetryTokens
+    from grpc_backoff.decide.calls.decision import GiveUp, Retry
     from grpc_backoff.decide.calls.resets import Calm
+    from grpc_backoff.decide.calls.server_hint import ServerHint
     from grpc_backoff.policy.retry import RetryPolicy
 
 Metadata = tuple[tuple[str, str | bytes], ...]
@@ -47,8 +45,6 @@ _CUT_WITH = frozenset({"CANCELLED", _UNAVAILABLE})
 _EARLY = 0.02
 """How much earlier than the deadline a proxy may cut a call, in seconds. Envoy was seen to do so 1.3 ms earlier; the
 rest is slack for a busy machine."""
-_ATTEMPTS_BEFORE = "grpc-previous-rpc-attempts"
-_FIRST = Progress()
 
 # Creates a named tuple without the Python code of its constructor, where every call does so (CH-5).
 _new = tuple.__new__
@@ -95,6 +91,29 @@ class Ending(enum.Enum):
     """The call is cancelled while no attempt is on a connection."""
     BROKEN = enum.auto()
     """The attempt could not be made, and the exception is passed on to the caller."""
+
+
+@record
+class Progress(NamedTuple):
+    """A call's progress through its attempts.
+
+    Attributes:
+        attempt: the number of the running or last attempt, from 1.
+        step: how many waits of the policy's sequence have been used, or skipped by a renewal of credentials (RT-4); a
+            pushback restarts the sequence (RT-3).
+        previous: the last wait of the sequence, from which decorrelated backoff continues.
+        refreshed: whether the credentials have already been renewed (RT-4).
+        refused: whether the call has already been repeated at once after its stream was refused.
+    """
+
+    attempt: int = 1
+    step: int = 0
+    previous: float | None = None
+    refreshed: bool = False
+    refused: bool = False
+
+
+_FIRST = Progress()
 
 
 @record
@@ -397,7 +416,7 @@ class CallMachine(NamedTuple):
     Attributes:
         target: the channel's target as given.
         method: the method's path, `/package.Service/Method`.
-        policy: the retry policy; None for no retries.
+        policy: the retry policy, which only a `RetryMachine` follows; None for no retries.
         wait_for_ready: whether attempts keep waiting after a failure to connect (CH-3).
         by_config: whether `wait_for_ready` comes only from the service config.
         repeatable: whether the shell keeps the requests, so that it can repeat an attempt that never left this process.
@@ -463,7 +482,7 @@ class CallMachine(NamedTuple):
         Raises:
             IllegalTransition: the table has no entry for this phase and input.
         """
-        handler = _TABLE.get((state.phase, type(input_)))
+        handler = TABLE.get((state.phase, type(input_)))
         if handler is None:
             raise IllegalTransition(f"{type(input_).__name__} in phase {state.phase.name}")
         return handler(self, state, input_, now, surroundings)
@@ -541,15 +560,8 @@ class CallMachine(NamedTuple):
 
     # The end of an attempt.
 
-    def _succeeded(self, state: CallState, _input: OkStatus, now: float, surroundings: Surroundings) -> Step:
-        if surroundings.tokens is not None and self.policy is not None:  # RT-9
-            surroundings.tokens.succeeded()
-        effects: list[Effect] = [AS_ATTEMPT]
-        if self.policy is not None and (surroundings.heard if state.progress.attempt > 1 else surroundings.observed):
-            from grpc_backoff.decide.calls.events import CallSucceeded  # noqa: PLC0415 - most calls have no events
-
-            effects.append(Emit(CallSucceeded(**self._at(state, now), took=now - state.began)))
-        return _new(CallState, (_DONE, *state[1:])), effects
+    def _succeeded(self, state: CallState, _input: OkStatus, _now: float, _surroundings: Surroundings) -> Step:
+        return _new(CallState, (_DONE, *state[1:])), [AS_ATTEMPT]
 
     def _failed(self, state: CallState, input_: NonOkStatus, now: float, surroundings: Surroundings) -> Step:
         waits_on = self.repeatable and input_.unsent and not (state.committed or surroundings.closing)
@@ -560,50 +572,13 @@ class CallMachine(NamedTuple):
         return self._attempt(state, now)  # CH-3: the call never left
 
     def _after(self, state: CallState, input_: NonOkStatus, now: float, surroundings: Surroundings) -> Step:
-        """Decide what follows a failed attempt (RT-2 to RT-9)."""
-        late = self.policy is not None and ran_out(input_, state.attempt_end, now)
-        code, ending = (_TIMED_OUT, Ending.TIMED_OUT) if late else (input_.code, Ending.ATTEMPT)
-        if self.policy is None or surroundings.closing:
-            return self._end_with(state, ending, code, now, surroundings)
-        failure = FailedAttempt(
-            code=code,
-            hint=input_.hint,
-            own_timeout=state.own_timeout and (late or not ended_early(state.attempt_end, now)),
-            refused=input_.refused,
-            says_refused=input_.says_refused,
-            committed=state.committed,
-            oversized=input_.oversized,
-            never_ran=input_.never_ran,
-        )
-        refused = input_.refused and not state.progress.refused
-        if surroundings.tokens is not None and not refused and costs_token(self.policy, failure):  # RT-9
-            surroundings.tokens.failed()
-        following = decide(
-            self.policy,
-            state.progress,
-            failure,
-            left=0.0 if late and not state.own_timeout else _left(state, now),
-            budget_spent=surroundings.tokens is not None and surroundings.tokens.spent,
-            can_refresh=input_.can_refresh,
-            rng=surroundings.rng,
-        )
-        if isinstance(following, Retry):
-            if following.refresh and not following.delay:
-                state = state._replace(failed=code, following=following)
-                return self._ask(state, CallHook(Hook.REFRESH, now - state.began))
-            state, effects = self._retry(state, code, following, now, surroundings)
-            return state, [SeekAnother(input_.turned_away), *effects] if input_.turned_away else effects
-        state = state._replace(failed=code)
-        if following.reason is not None:
-            return self._give_up(state, following, now, surroundings)
-        if is_conflict(self.policy, failure) and not state.committed:  # RT-5
-            return self._ask(state._replace(following=following), CallHook(Hook.CONFLICT, now - state.began))
-        return self._end_with(state, ending, code, now, surroundings)
+        """Decide what follows a failed attempt: without a policy, the end of the call."""
+        return self._end_with(state, Ending.ATTEMPT, input_.code, now, surroundings)
 
     def _end_with(self, state: CallState, ending: Ending, code: str, now: float, surroundings: Surroundings) -> Step:
         """End the call with its failed attempt."""
         reported = self._unconnected(state, code, now, surroundings)
-        state, effects = _finish(state, ending)
+        state, effects = finish(state, ending)
         return state, [*reported, *effects]
 
     def _unconnected(self, state: CallState, code: str, now: float, surroundings: Surroundings) -> list[Effect]:
@@ -614,100 +589,9 @@ class CallMachine(NamedTuple):
 
         return [Emit(CallNotConnected(**self._at(state, now), code=code, took=now - state.began))]
 
-    # Between two attempts.
-
-    def _retry(self, state: CallState, failed: str, following: Retry, now: float, surroundings: Surroundings) -> Step:
-        reported: list[Effect] = [self._retried(state, failed, following, now)] if surroundings.heard else []
-        if not following.delay:
-            state, effects = self._next(state, following, now)
-            return state, [*reported, *effects]
-        wake = now + following.delay
-        state = state._replace(phase=CallPhase.SLEEPING, failed=failed, following=following, wake=wake)
-        return state, [*reported, ArmTimer(wake)]
-
-    def _retried(self, state: CallState, failed: str, following: Retry, now: float) -> Emit[Any]:
-        from grpc_backoff.decide.calls.events import CallRetried  # noqa: PLC0415 - as above
-
-        return Emit(
-            CallRetried(
-                **self._at(state, now),
-                code=failed,
-                delay=following.delay,
-                source=following.source,
-                server_delay=following.asked,
-                trace_id=state.trace_id,
-            )
-        )
-
-    def _woken(self, state: CallState, _input: CallTimerFired, now: float, surroundings: Surroundings) -> Step:
-        if now < state.wake:
-            return state, [ArmTimer(state.wake)]
-        assert isinstance(state.following, Retry), "a call sleeps only before a retry"
-        if state.end is not None and not now < state.end:  # RT-7: woken too late
-            return self._give_up(state, GiveUp(Reason.DEADLINE), now, surroundings)
-        if state.following.refresh:  # RT-4: after the wait, so that the attempt has fresh credentials
-            return self._ask(state, CallHook(Hook.REFRESH, now - state.began))
-        return self._next(state, state.following, now)
-
-    def _next(self, state: CallState, following: Retry, now: float) -> Step:
-        metadata = state.metadata
-        if following.progress.attempt > 1:  # RT-10
-            metadata = _replaced(metadata, ((_ATTEMPTS_BEFORE, str(following.progress.attempt - 1)),))
-        return self._attempt(state, now, progress=following.progress, following=None, metadata=metadata)
-
-    def _give_up(self, state: CallState, decision: GiveUp, now: float, surroundings: Surroundings) -> Step:
-        """Report that the call gives up and call the hook; the call ends when the hook has returned (RT-6)."""
-        from grpc_backoff.decide.calls.events import CallExhausted  # noqa: PLC0415 - as above
-
-        assert decision.reason is not None, "a call that gives up must have a reason"
-        exhausted = CallExhausted(
-            **self._at(state, now),
-            code=state.failed,
-            reason=decision.reason,
-            took=now - state.began,
-            trace_id=state.trace_id,
-        )
-        hook = CallHook(Hook.EXHAUSTED, exhausted.took, decision.reason)
-        reported = self._unconnected(state, state.failed, now, surroundings)
-        state, effects = self._ask(state._replace(following=decision), hook)
-        return state, [*reported, Emit(exhausted), *effects]
-
-    # Hooks.
-
-    def _ask(self, state: CallState, hook: CallHook) -> Step:
-        """Call a hook and wait for it until the call's deadline."""
-        timer: list[Effect] = [] if state.end is None else [ArmTimer(state.end)]
-        return state._replace(phase=CallPhase.DECIDING), [*timer, hook]
-
-    def _answered(self, state: CallState, input_: HookDone, now: float, surroundings: Surroundings) -> Step:
-        following = state.following
-        if isinstance(following, Retry):
-            if input_.metadata is None:
-                return _finish(state, Ending.ATTEMPT)
-            if state.end is not None and not now < state.end:
-                return self._give_up(state, GiveUp(Reason.DEADLINE), now, surroundings)
-            state = state._replace(metadata=_replaced(state.metadata, input_.metadata))
-            again = self._next(state, following, now) if following.delay else None  # if it waited, that was reported
-            state, effects = again or self._retry(state, state.failed, following, now, surroundings)
-            return state, [_CANCEL_TIMER, *effects]
-        assert isinstance(following, GiveUp), "a decision without a retry must be to give up"
-        if following.reason is None:
-            return _finish(state, Ending.ATTEMPT)
-        done = Finish(Ending.EXHAUSTED, following)
-        return state._replace(phase=_DONE, following=None), [_CANCEL_TIMER, done]
-
-    def _hook_is_late(self, state: CallState, _input: CallTimerFired, now: float, surroundings: Surroundings) -> Step:
-        return self._answered(state, HookDone(), now, surroundings)
-
     # Inputs from the caller and the channel.
 
     def _commit(self, state: CallState, _input: Committed, _now: float, _surroundings: Surroundings) -> Step:
-        return state._replace(committed=True), []
-
-    def _commit_to_failed(self, state: CallState, _input: Committed, now: float, surroundings: Surroundings) -> Step:
-        """End the call with the failed attempt, because its caller has seen part of that attempt's response (RT-8)."""
-        if isinstance(state.following, Retry):
-            return self._end_with(state, Ending.ATTEMPT, state.failed, now, surroundings)
         return state._replace(committed=True), []
 
     def _cancel_attempt(
@@ -716,10 +600,10 @@ class CallMachine(NamedTuple):
         return state._replace(phase=_DONE), [AbandonAttempt(), AS_ATTEMPT]
 
     def _cancel(self, state: CallState, _input: CancelRequested, _now: float, _surroundings: Surroundings) -> Step:
-        return _finish(state, Ending.CANCELLED)
+        return finish(state, Ending.CANCELLED)
 
     def _broken(self, state: CallState, _input: AttemptBroken, _now: float, _surroundings: Surroundings) -> Step:
-        return _finish(state, Ending.BROKEN)
+        return finish(state, Ending.BROKEN)
 
     def _ignored(self, state: CallState, _input: Input, _now: float, _surroundings: Surroundings) -> Step:
         return state, []
@@ -735,7 +619,8 @@ class CallMachine(NamedTuple):
         }
 
 
-def _finish(state: CallState, ending: Ending) -> Step:
+def finish(state: CallState, ending: Ending) -> Step:
+    """End a call of which no attempt is on a connection."""
     return state._replace(phase=_DONE, following=None), [_CANCEL_TIMER, Finish(ending)]
 
 
@@ -755,14 +640,6 @@ def ended_early(end: float | None, now: float) -> bool:
     return end is None or now < end - _EARLY
 
 
-def _replaced(metadata: Metadata, instead: Metadata) -> Metadata:
-    """Return the metadata for the next attempts with these pairs in place of pairs with the same keys."""
-    if not metadata:
-        return instead
-    keys = {key for key, _ in instead}
-    return (*(pair for pair in metadata if pair[0] not in keys), *instead)
-
-
 def _earliest(now: float, *spans: float | None) -> float | None:
     """Return when the shortest of these timeouts, which start now, expires; None if all of them are None."""
     end = None
@@ -772,17 +649,13 @@ def _earliest(now: float, *spans: float | None) -> float | None:
     return end
 
 
-def _left(state: CallState, now: float) -> float | None:
-    return None if state.end is None else max(0.0, state.end - now)
-
-
 def _not_nan(at: float, now: float) -> float:
     return now if math.isnan(at) else at  # a timeout of NaN has expired, as in grpc
 
 
 _Handler = Callable[[CallMachine, CallState, Any, float, Surroundings], Step]
 
-_TABLE: Mapping[tuple[CallPhase, type[Input]], _Handler] = {
+TABLE: Mapping[tuple[CallPhase, type[Input]], _Handler] = {
     (CallPhase.RUNNING, NotConnected): CallMachine._not_connected,
     (CallPhase.RUNNING, Begun): CallMachine._hand_over,
     (CallPhase.RUNNING, NoConnection): CallMachine._ignored,
@@ -800,15 +673,8 @@ _TABLE: Mapping[tuple[CallPhase, type[Input]], _Handler] = {
     (CallPhase.WAITING, CallTimerFired): CallMachine._wait_is_over,
     (CallPhase.WAITING, CancelRequested): CallMachine._cancel,
     (CallPhase.WAITING, ChannelClosing): CallMachine._ignored,
-    (CallPhase.DECIDING, HookDone): CallMachine._answered,
-    (CallPhase.DECIDING, NoConnection): CallMachine._ignored,
-    (CallPhase.DECIDING, Committed): CallMachine._commit_to_failed,
-    (CallPhase.DECIDING, CallTimerFired): CallMachine._hook_is_late,
-    (CallPhase.DECIDING, CancelRequested): CallMachine._cancel,
-    (CallPhase.DECIDING, ChannelClosing): CallMachine._cancel,
     (CallPhase.SLEEPING, NoConnection): CallMachine._ignored,
-    (CallPhase.SLEEPING, Committed): CallMachine._commit_to_failed,
-    (CallPhase.SLEEPING, CallTimerFired): CallMachine._woken,
+    (CallPhase.SLEEPING, Committed): CallMachine._commit,
     (CallPhase.SLEEPING, CancelRequested): CallMachine._cancel,
     (CallPhase.SLEEPING, ChannelClosing): CallMachine._cancel,
 }
@@ -816,4 +682,4 @@ _TABLE: Mapping[tuple[CallPhase, type[Input]], _Handler] = {
 
 def transitions() -> frozenset[tuple[CallPhase, type[Input]]]:
     """Return the pairs of phase and input that the table contains, for tests and diagrams."""
-    return frozenset(_TABLE)
+    return frozenset(TABLE)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from grpc_backoff.base.record import NamedTuple, record
 from grpc_backoff.base.status import Reason, WaitSource
+from grpc_backoff.decide.calls.call_machine import Progress
 from grpc_backoff.decide.calls.server_hint import ServerHint, hint_window
 from grpc_backoff.policy.backoff import Random
 
@@ -52,26 +53,6 @@ class FailedAttempt(NamedTuple):
     oversized: bool = False
     transient: bool = False
     never_ran: bool = False
-
-
-@record
-class Progress(NamedTuple):
-    """A call's progress through its attempts.
-
-    Attributes:
-        attempt: the number of the running or last attempt, from 1.
-        step: how many waits of the policy's sequence have been used, or skipped by a renewal of credentials (RT-4); a
-            pushback restarts the sequence (RT-3).
-        previous: the last wait of the sequence, from which decorrelated backoff continues.
-        refreshed: whether the credentials have already been renewed (RT-4).
-        refused: whether the call has already been repeated at once after its stream was refused.
-    """
-
-    attempt: int = 1
-    step: int = 0
-    previous: float | None = None
-    refreshed: bool = False
-    refused: bool = False
 
 
 @record

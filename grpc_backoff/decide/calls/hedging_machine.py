@@ -15,7 +15,6 @@ from grpc_backoff.base.record import NamedTuple, record
 from grpc_backoff.base.status import WaitSource
 from grpc_backoff.base.stepping import ArmTimer, CancelTimer, Emit
 from grpc_backoff.decide.calls import call_machine as m
-from grpc_backoff.decide.calls.decision import Progress
 from grpc_backoff.decide.calls.events import CallHedged, CallNotHedged, CallSucceeded, NotHedged
 from grpc_backoff.decide.calls.resets import left_until
 from grpc_backoff.policy.hedging import HedgingPolicy
@@ -201,7 +200,7 @@ class HedgingMachine:
         state = state._replace(
             phase=m.CallPhase.RUNNING,
             attempt_began=now,
-            progress=Progress(attempt=copies.sent + 1),
+            progress=m.Progress(attempt=copies.sent + 1),
             metadata=header,
             waited=False,
             missed=None,

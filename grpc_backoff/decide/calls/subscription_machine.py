@@ -35,11 +35,12 @@ from grpc_backoff.decide.calls.call_machine import (
     Hook,
     HookDone,
     Metadata,
+    Progress,
     SeekAnother,
     Surroundings,
     ended_early,
 )
-from grpc_backoff.decide.calls.decision import FailedAttempt, GiveUp, Progress, Retry, decide
+from grpc_backoff.decide.calls.decision import FailedAttempt, GiveUp, Retry, decide
 from grpc_backoff.decide.calls.events import CallEvent, CallExhausted, Gap, StreamEnded, StreamResumed
 from grpc_backoff.decide.calls.server_hint import ServerHint
 from grpc_backoff.policy.retry import RetryPolicy

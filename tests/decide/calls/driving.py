@@ -6,7 +6,13 @@ import random
 
 from grpc_backoff import BackoffPolicy, Exponential, NoJitter, RetryPolicy
 from grpc_backoff.decide.calls import call_machine as m
+from grpc_backoff.decide.calls.budget import RetryTokens
+from grpc_backoff.decide.calls.call_machine import CallPhase, Ending
+from grpc_backoff.decide.calls.events import WaitSource
 from grpc_backoff.decide.calls.resets import Calm
+from grpc_backoff.decide.calls.retry_machine import RetryMachine
+from grpc_backoff.decide.calls.server_hint import ServerHint
+from grpc_backoff.policy.budget import RetryBudget
 
 BEGAN = 100.0
 TARGET, METHOD, CALL_ID = "dns:shop:443", "/shop.Orders/Place", "c0ffee"
@@ -60,7 +66,8 @@ class Run:
     """
 
     def __init__(self, policy=None, *, timeout=None, limit=None, trace_id=None, rng=None, tokens=None, **rules):
-        self.machine = m.CallMachine(TARGET, METHOD, policy, **rules)
+        kind = m.CallMachine if policy is None else RetryMachine
+        self.machine = kind(TARGET, METHOD, policy, **rules)
         self.around = Around(rng, tokens)
         self.now = BEGAN
         self.begun, self.hooks, self.events = [], [], []
@@ -152,3 +159,74 @@ class Run:
     def codes(self):
         """The codes of the failed attempts, taken from the events."""
         return [event.code for event in self.events]
+
+
+POLICY = policy_of()
+OWN_TIME = policy_of(timeout=1.0)
+STOP = ServerHint(None, WaitSource.PUSHBACK)
+AT_ONCE = ServerHint(0.0, WaitSource.PUSHBACK)
+TOKEN = (("token", "new"),)
+AT = {"target": TARGET, "method": METHOD, "call_id": CALL_ID}
+OVER = [m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
+
+
+def running(policy=POLICY, **how):
+    return Run(policy, **how)
+
+
+def waiting(policy=POLICY, *, failing=False, **how):
+    run = Run(policy, **how)
+    run.feed(m.NotConnected(failing))
+    assert run.phase is CallPhase.WAITING
+    return run
+
+
+def sleeping(policy=POLICY, **how):
+    run = Run(policy, **how)
+    run.fail()
+    assert run.phase is CallPhase.SLEEPING
+    return run
+
+
+def refreshing(policy=POLICY, **how):
+    run = Run(policy, **how)
+    run.fail("UNAUTHENTICATED", can_refresh=True)
+    assert run.phase is CallPhase.DECIDING
+    return run
+
+
+def refreshing_again(**how):
+    """Return a call whose renewed credentials were also rejected, so that the hook will be called after the wait."""
+    run = refreshing(**how)
+    run.feed(m.HookDone(TOKEN))
+    run.fail("UNAUTHENTICATED", can_refresh=True)
+    assert run.phase is CallPhase.SLEEPING
+    return run
+
+
+def closing():
+    """Return a call with an attempt on a channel that is being closed."""
+    run = Run(POLICY, repeatable=True, tokens=RetryTokens(RetryBudget(10, 0.1)))
+    run.around.closing = True
+    return run
+
+
+def settling(policy=POLICY, **how):
+    run = Run(policy, **how)
+    run.fail("ABORTED")
+    assert run.phase is CallPhase.DECIDING
+    return run
+
+
+def exhausted(policy=POLICY, **how):
+    run = Run(policy, **how)
+    run.fail(hint=STOP)
+    assert run.phase is CallPhase.DECIDING
+    return run
+
+
+def done(policy=POLICY, **how):
+    run = Run(policy, **how)
+    run.succeed()
+    assert run.phase is CallPhase.DONE
+    return run

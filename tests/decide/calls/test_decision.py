@@ -10,10 +10,10 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from grpc_backoff.decide.calls.call_machine import Progress
 from grpc_backoff.decide.calls.decision import (
     FailedAttempt,
     GiveUp,
-    Progress,
     Retry,
     costs_token,
     decide,

@@ -1,0 +1,242 @@
+r"""What a retry policy adds to the life of a call: whether it is repeated, how long to wait, which hook is called.
+
+Like `call_machine.py`, whose machine this extends, it is pure, and its table defines all transitions.
+
+::
+
+    RUNNING ---- fails, is retried ----> SLEEPING ---- wakes ----> RUNNING ...
+          \                                 ^
+           `- fails, a hook is run --> DECIDING
+
+It is loaded with the first policy, so that no failure has to load it (CH-12).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from grpc_backoff.base.base_errors import IllegalTransition
+from grpc_backoff.base.status import Reason
+from grpc_backoff.base.stepping import ArmTimer, CancelTimer, Emit
+from grpc_backoff.decide.calls.call_machine import (
+    AS_ATTEMPT,
+    TABLE,
+    CallHook,
+    CallMachine,
+    CallPhase,
+    CallState,
+    CallTimerFired,
+    CancelRequested,
+    ChannelClosing,
+    Committed,
+    Effect,
+    Ending,
+    Finish,
+    Hook,
+    HookDone,
+    Input,
+    Metadata,
+    NoConnection,
+    NonOkStatus,
+    OkStatus,
+    SeekAnother,
+    Step,
+    Surroundings,
+    ended_early,
+    finish,
+    ran_out,
+)
+from grpc_backoff.decide.calls.decision import FailedAttempt, GiveUp, Retry, costs_token, decide, is_conflict
+from grpc_backoff.decide.calls.events import CallExhausted, CallRetried, CallSucceeded
+
+_TIMED_OUT = "DEADLINE_EXCEEDED"
+_ATTEMPTS_BEFORE = "grpc-previous-rpc-attempts"
+_CANCEL_TIMER = CancelTimer()
+_DONE = CallPhase.DONE
+_new = tuple.__new__  # as in `call_machine`
+
+
+class RetryMachine(CallMachine):
+    """The rules for calls to one method that has a retry policy; the attributes are those of `CallMachine`."""
+
+    __slots__ = ()
+
+    def step(self, state: CallState, input_: Input, now: float, surroundings: Surroundings) -> Step:
+        """Return the state after this input, and the effects that the shell must execute; see `CallMachine.step`."""
+        handler = _TABLE.get((state.phase, type(input_)))
+        if handler is None:
+            raise IllegalTransition(f"{type(input_).__name__} in phase {state.phase.name}")
+        return handler(self, state, input_, now, surroundings)
+
+    # The end of an attempt.
+
+    def _succeeded(self, state: CallState, _input: OkStatus, now: float, surroundings: Surroundings) -> Step:
+        if surroundings.tokens is not None:  # RT-9
+            surroundings.tokens.succeeded()
+        effects: list[Effect] = [AS_ATTEMPT]
+        if surroundings.heard if state.progress.attempt > 1 else surroundings.observed:
+            effects.append(Emit(CallSucceeded(**self._at(state, now), took=now - state.began)))
+        return _new(CallState, (_DONE, *state[1:])), effects
+
+    def _after(self, state: CallState, input_: NonOkStatus, now: float, surroundings: Surroundings) -> Step:
+        """Decide what follows a failed attempt (RT-2 to RT-9)."""
+        late = ran_out(input_, state.attempt_end, now)
+        code, ending = (_TIMED_OUT, Ending.TIMED_OUT) if late else (input_.code, Ending.ATTEMPT)
+        if surroundings.closing:
+            return self._end_with(state, ending, code, now, surroundings)
+        assert self.policy is not None, "these are the rules of a policy"
+        failure = FailedAttempt(
+            code=code,
+            hint=input_.hint,
+            own_timeout=state.own_timeout and (late or not ended_early(state.attempt_end, now)),
+            refused=input_.refused,
+            says_refused=input_.says_refused,
+            committed=state.committed,
+            oversized=input_.oversized,
+            never_ran=input_.never_ran,
+        )
+        refused = input_.refused and not state.progress.refused
+        if surroundings.tokens is not None and not refused and costs_token(self.policy, failure):  # RT-9
+            surroundings.tokens.failed()
+        following = decide(
+            self.policy,
+            state.progress,
+            failure,
+            left=0.0 if late and not state.own_timeout else _left(state, now),
+            budget_spent=surroundings.tokens is not None and surroundings.tokens.spent,
+            can_refresh=input_.can_refresh,
+            rng=surroundings.rng,
+        )
+        if isinstance(following, Retry):
+            if following.refresh and not following.delay:
+                state = state._replace(failed=code, following=following)
+                return self._ask(state, CallHook(Hook.REFRESH, now - state.began))
+            state, effects = self._retry(state, code, following, now, surroundings)
+            return state, [SeekAnother(input_.turned_away), *effects] if input_.turned_away else effects
+        state = state._replace(failed=code)
+        if following.reason is not None:
+            return self._give_up(state, following, now, surroundings)
+        if is_conflict(self.policy, failure) and not state.committed:  # RT-5
+            return self._ask(state._replace(following=following), CallHook(Hook.CONFLICT, now - state.began))
+        return self._end_with(state, ending, code, now, surroundings)
+
+    # Between two attempts.
+
+    def _retry(self, state: CallState, failed: str, following: Retry, now: float, surroundings: Surroundings) -> Step:
+        reported: list[Effect] = [self._retried(state, failed, following, now)] if surroundings.heard else []
+        if not following.delay:
+            state, effects = self._next(state, following, now)
+            return state, [*reported, *effects]
+        wake = now + following.delay
+        state = state._replace(phase=CallPhase.SLEEPING, failed=failed, following=following, wake=wake)
+        return state, [*reported, ArmTimer(wake)]
+
+    def _retried(self, state: CallState, failed: str, following: Retry, now: float) -> Emit[Any]:
+        return Emit(
+            CallRetried(
+                **self._at(state, now),
+                code=failed,
+                delay=following.delay,
+                source=following.source,
+                server_delay=following.asked,
+                trace_id=state.trace_id,
+            )
+        )
+
+    def _woken(self, state: CallState, _input: CallTimerFired, now: float, surroundings: Surroundings) -> Step:
+        if now < state.wake:
+            return state, [ArmTimer(state.wake)]
+        assert isinstance(state.following, Retry), "a call sleeps only before a retry"
+        if state.end is not None and not now < state.end:  # RT-7: woken too late
+            return self._give_up(state, GiveUp(Reason.DEADLINE), now, surroundings)
+        if state.following.refresh:  # RT-4: after the wait, so that the attempt has fresh credentials
+            return self._ask(state, CallHook(Hook.REFRESH, now - state.began))
+        return self._next(state, state.following, now)
+
+    def _next(self, state: CallState, following: Retry, now: float) -> Step:
+        metadata = state.metadata
+        if following.progress.attempt > 1:  # RT-10
+            metadata = _replaced(metadata, ((_ATTEMPTS_BEFORE, str(following.progress.attempt - 1)),))
+        return self._attempt(state, now, progress=following.progress, following=None, metadata=metadata)
+
+    def _give_up(self, state: CallState, decision: GiveUp, now: float, surroundings: Surroundings) -> Step:
+        """Report that the call gives up and call the hook; the call ends when the hook has returned (RT-6)."""
+        assert decision.reason is not None, "a call that gives up must have a reason"
+        exhausted = CallExhausted(
+            **self._at(state, now),
+            code=state.failed,
+            reason=decision.reason,
+            took=now - state.began,
+            trace_id=state.trace_id,
+        )
+        hook = CallHook(Hook.EXHAUSTED, exhausted.took, decision.reason)
+        reported = self._unconnected(state, state.failed, now, surroundings)
+        state, effects = self._ask(state._replace(following=decision), hook)
+        return state, [*reported, Emit(exhausted), *effects]
+
+    # Hooks.
+
+    def _ask(self, state: CallState, hook: CallHook) -> Step:
+        """Call a hook and wait for it until the call's deadline."""
+        timer: list[Effect] = [] if state.end is None else [ArmTimer(state.end)]
+        return state._replace(phase=CallPhase.DECIDING), [*timer, hook]
+
+    def _answered(self, state: CallState, input_: HookDone, now: float, surroundings: Surroundings) -> Step:
+        following = state.following
+        if isinstance(following, Retry):
+            if input_.metadata is None:
+                return finish(state, Ending.ATTEMPT)
+            if state.end is not None and not now < state.end:
+                return self._give_up(state, GiveUp(Reason.DEADLINE), now, surroundings)
+            state = state._replace(metadata=_replaced(state.metadata, input_.metadata))
+            again = self._next(state, following, now) if following.delay else None  # if it waited, that was reported
+            state, effects = again or self._retry(state, state.failed, following, now, surroundings)
+            return state, [_CANCEL_TIMER, *effects]
+        assert isinstance(following, GiveUp), "a decision without a retry must be to give up"
+        if following.reason is None:
+            return finish(state, Ending.ATTEMPT)
+        done = Finish(Ending.EXHAUSTED, following)
+        return state._replace(phase=_DONE, following=None), [_CANCEL_TIMER, done]
+
+    def _hook_is_late(self, state: CallState, _input: CallTimerFired, now: float, surroundings: Surroundings) -> Step:
+        return self._answered(state, HookDone(), now, surroundings)
+
+    def _commit_to_failed(self, state: CallState, _input: Committed, now: float, surroundings: Surroundings) -> Step:
+        """End the call with the failed attempt, because its caller has seen part of that attempt's response (RT-8)."""
+        if isinstance(state.following, Retry):
+            return self._end_with(state, Ending.ATTEMPT, state.failed, now, surroundings)
+        return state._replace(committed=True), []
+
+
+def _replaced(metadata: Metadata, instead: Metadata) -> Metadata:
+    """Return the metadata for the next attempts with these pairs in place of pairs with the same keys."""
+    if not metadata:
+        return instead
+    keys = {key for key, _ in instead}
+    return (*(pair for pair in metadata if pair[0] not in keys), *instead)
+
+
+def _left(state: CallState, now: float) -> float | None:
+    return None if state.end is None else max(0.0, state.end - now)
+
+
+_Handler = Callable[[RetryMachine, CallState, Any, float, Surroundings], Step]
+
+_TABLE: Mapping[tuple[CallPhase, type[Input]], _Handler] = {
+    **TABLE,
+    (CallPhase.RUNNING, OkStatus): RetryMachine._succeeded,
+    (CallPhase.DECIDING, HookDone): RetryMachine._answered,
+    (CallPhase.DECIDING, NoConnection): RetryMachine._ignored,
+    (CallPhase.DECIDING, Committed): RetryMachine._commit_to_failed,
+    (CallPhase.DECIDING, CallTimerFired): RetryMachine._hook_is_late,
+    (CallPhase.DECIDING, CancelRequested): RetryMachine._cancel,
+    (CallPhase.DECIDING, ChannelClosing): RetryMachine._cancel,
+    (CallPhase.SLEEPING, Committed): RetryMachine._commit_to_failed,
+    (CallPhase.SLEEPING, CallTimerFired): RetryMachine._woken,
+}
+
+
+def transitions() -> frozenset[tuple[CallPhase, type[Input]]]:
+    """Return the pairs of phase and input that the table contains, for tests and diagrams."""
+    return frozenset(_TABLE)
