@@ -13,7 +13,6 @@
 # key to change takes the restart of etcd for the change, until it looks for the event's fields.
 set -euo pipefail
 folder=$(mktemp -d)
-chmod 755 "$folder" # for the user as whom apt-get downloads
 trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "$folder"' EXIT
 (cd "$folder" && apt-get download -qq 'etcd-server=3.4.23*' && dpkg -x etcd-server*.deb debian) >&2
 python3 -m venv "$folder/venv"
