@@ -8,7 +8,7 @@
 # it with at most five attempts, a delay of 0.1 s and a timeout of 0.3 s.
 #
 # Seen: while the server is fast, the caller gets UNAVAILABLE after five calls. When it is slow, the caller gets the
-# error of the timeout after 0.3 s and one call. The other four calls, for which nobody waits, come after that, until
+# error of the timeout after 0.3 s and one call. The other four calls, for which no caller waits, come after that, until
 # 3 s have passed: when the late failure of the first call arrives, both libraries go on as if nothing had happened. So
 # a server that has become slow is called five times by each caller that has given up, and a call that writes can still
 # take effect seconds after its caller has been told that it failed.
