@@ -14,6 +14,7 @@ A call takes one of three paths:
 
 from __future__ import annotations
 
+import asyncio
 from asyncio import AbstractEventLoop, _get_running_loop  # the public function raises without a loop: it is slower
 from collections.abc import Callable, Container
 from contextvars import ContextVar
@@ -366,7 +367,20 @@ MULTICALLABLES: dict[str, type[MultiCallable]] = {
 
 
 async def _forward(_last: object, _continuation: object, details: grpc.aio.ClientCallDetails, request: object) -> Any:
-    return _ROUTE.get().forward(details, request)
+    call: Any = _ROUTE.get().forward(details, request)
+    task = asyncio.current_task()
+    assert task is not None, "an interceptor is a coroutine"
+    task.add_done_callback(partial(_give_up, call))
+    return call
+
+
+def _give_up(call: grpc.aio.Call, task: asyncio.Task[object]) -> None:
+    """Cancel a call whose interceptors were cancelled before they returned it: nobody else has it (CH-1).
+
+    Tracers wait there for the call's status. With plain grpcio, such a call runs on at the server.
+    """
+    if task.cancelled():
+        call.cancel()
 
 
 class _LastUnaryUnary(grpc.aio.UnaryUnaryClientInterceptor):

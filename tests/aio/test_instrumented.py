@@ -16,7 +16,7 @@ from grpc_backoff import aio
 from grpc_backoff.testing.front import FlakyFront
 from tests.aio.trying import ANSWERS, CALLS, CODE, METHODS, failing, finish, make, trying
 from tests.both_apis.interceptors import notes
-from tests.both_apis.tries import fails
+from tests.both_apis.tries import fails, hangs
 from tests.echo import EchoStub, Message, serving
 
 QUICK = [("grpc.initial_reconnect_backoff_ms", 100)]
@@ -90,3 +90,22 @@ async def test_a_retried_call_that_fails_is_one_span(spans, method, code):
         await failing(make(service.stub, method))
         assert len(service.got) == 2
     assert spans() == [(f"/echo.v1.Echo/{method}", code.value[0])]
+
+
+@METHODS
+@pytest.mark.parametrize("retry", [None, "retry: 3, delay: 10ms", "hedge: 20s, attempts: 2"])
+@pytest.mark.usefixtures("exporter")
+async def test_a_call_that_its_task_gives_up(method, retry):
+    """CH-1: the server is told when a task gives up a call, though its tracer waits for the call's status then.
+
+    On plain channels, such a call with one response runs to its end at the server.
+    """
+    async with trying(hangs, retry=retry) as service:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.3):
+                await finish(make(service.stub, method))
+        for _ in range(500):
+            if service.ended:
+                break
+            await asyncio.sleep(0.02)
+        assert (len(service.got), service.ended) == (1, 1)
