@@ -25,7 +25,7 @@ __version__ = _version
 def __getattr__(name: str) -> object:
     """Import the public names on first use."""
     # An import of these modules also asks for their names here first, and needs none of the others.
-    if name == "__all__" or not (name.startswith("_") or name in {"aio", "threads"}):
+    if name == "__all__" or not (name.startswith("_") or name in {"aio", "sync"}):
         from importlib import import_module  # noqa: PLC0415
 
         names = import_module("grpc_backoff.names")  # `from grpc_backoff import names` would call this function again

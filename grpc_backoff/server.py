@@ -124,13 +124,13 @@ def drain_on_signals(
     if isinstance(server, grpc.aio.Server):
         loop = asyncio.get_running_loop()
         for number in signals:
-            loop.add_signal_handler(number, _told, server, health, unready, grace)
+            loop.add_signal_handler(number, _signalled, server, health, unready, grace)
         return
     for number in signals:
-        signal.signal(number, lambda *_: _told(server, health, unready, grace))
+        signal.signal(number, lambda *_: _signalled(server, health, unready, grace))
 
 
-def _told(server: grpc.Server | grpc.aio.Server, health: Servicer | None, unready: float, grace: float) -> None:
+def _signalled(server: grpc.Server | grpc.aio.Server, health: Servicer | None, unready: float, grace: float) -> None:
     """Handle a signal. Nothing here blocks, because a signal handler interrupts the main thread anywhere."""
     if isinstance(server, grpc.aio.Server):
         if server in _drains:

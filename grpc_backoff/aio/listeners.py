@@ -34,7 +34,7 @@ def tell(listeners: Iterable[Listener], event: Any, loop: asyncio.AbstractEventL
 
 
 class Listeners:
-    """One channel's listeners. Events from its calls are logged here; events from its connection, by the manager."""
+    """One channel's listeners. Events from its calls are logged here; events from its connection, by the pool."""
 
     def __init__(self, listeners: Iterable[Listener], loop: asyncio.AbstractEventLoop) -> None:
         self.listeners: list[Listener] = list(listeners)

@@ -121,7 +121,7 @@ class MultiCallable(Sender):
     def _bind(self, avoid: Container[object] | None = None) -> CallConnection | None:
         """Create grpc's multicallable on the current connection and return the connection; None if there is none.
 
-        `avoid` is as in the pool's `_pick`.
+        `avoid` is as in `Slots.pick`.
         """
         core = self._core
         if core is not None and not core.retired and core.check(False) == READY_NUMBER:

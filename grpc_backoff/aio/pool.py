@@ -38,7 +38,7 @@ class ConnectionPool(BasePool["CallConnection"]):
         connector: Callable[[str], CoreConnector | Connector[CallConnection]],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        """Make the first slot; nothing happens before a connection is wanted.
+        """Make the first slots; nothing happens before a connection is wanted.
 
         `connector` returns the connector for an endpoint.
         """
@@ -57,21 +57,19 @@ class ConnectionPool(BasePool["CallConnection"]):
         only, several = self.only, self.several
         if only is not None and not self.picks:
             connection = only.live_connection()
-            return (
-                None
-                if self.liveness.watched and connection is not None and connection.core_channel.held
-                else connection
-            )
+            return None if self._is_held(connection) else connection
         for _ in range(1 + len(self.parts)):
             manager = None if several is None else several.pick(avoid)
             connection = None if manager is None else manager.live_connection()
-            if manager is None or (
-                connection is not None and not (self.liveness.watched and connection.core_channel.held)
-            ):
+            if manager is None or (connection is not None and not self._is_held(connection)):
                 return connection
             if connection is not None:
                 self.liveness.call_waits(connection)
         return None
+
+    def _is_held(self, connection: CallConnection | None) -> bool:
+        """Return whether there is a connection whose peer has to answer first."""
+        return bool(self.liveness.watched and connection is not None and connection.core_channel.held)
 
     def look(self) -> None:
         """Check every connection and notify the machines of those that are no longer up."""

@@ -166,7 +166,7 @@ def _plain(target: str) -> ChannelSetup:
 
 @lru_cache(_MOST_READ)
 def _read_alone(target: str, known: TypedPairs) -> ChannelSetup:
-    """Return the settings of a channel with only a target and options; channels share them, as they are immutable."""
+    """Return the settings of a channel with only a target and options; channels share them."""
     return _read(target, tuple((key, value) for key, _, value in known), {})
 
 

@@ -77,6 +77,7 @@ class BaseChannel:
         self._source = None if credentials is None or isinstance(credentials, grpc.ChannelCredentials) else credentials
         if self._source is not None:
             from grpc_backoff.config.credentials import load_files_checks  # noqa: PLC0415 - few channels have a source
+            from grpc_backoff.engine import slots  # noqa: F401, PLC0415 - new credentials replace the connection (PO-10)
 
             load_files_checks()
         if setup.listeners:

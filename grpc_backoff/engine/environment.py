@@ -122,7 +122,10 @@ class CallEnvironment:
         """Whether the target's server has asked for calm (HG-11)."""
         from grpc_backoff.decide.calls.resets import Calm, calm_of  # noqa: PLC0415 - few channels hedge calls
 
-        return Calm() if self._calm_key is None else calm_of(self._calm_key)
+        if self._calm_key is None:
+            return Calm()
+        with CallEnvironment._counting:
+            return calm_of(self._calm_key)
 
     def can_refresh(self, context: Context) -> bool:
         """Return whether credentials can be renewed for a call with this context (RT-4)."""

@@ -3,7 +3,7 @@
 A pool has slots: each is a connection manager with a connector of its own. Most pools have one slot all their lives and
 only pass on what its manager says. The rules for several are those of the pool's machine, which `slots.py` steps: from
 the beginning if the policy allows several connections or the pool resolves names, otherwise from when the connection is
-first to be replaced. That is the only slot's place in the machine then: it has changed nothing before.
+first to be replaced. The machine then takes over the slot as it is; until then, it would have decided nothing.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class PoolSlot:
     def fail(self) -> None:
         """Tell the pool that an attempt has failed."""
         if self.pool is not None:
-            self.pool.failed(self)
+            self.pool.failed(self.number)
 
     def hear(self, event: Happened) -> None:
         """Pass on an event."""
@@ -81,6 +81,15 @@ class PoolSlot:
         """Tell the pool of the slot's new state."""
         if self.pool is not None:
             self.pool.changed(self.number, state)
+
+    def left(self) -> None:
+        """Tell the pool that a call has ended, if the slot's connection has limited room. Any thread may call this."""
+        if self.pool is not None:
+            self.pool.call_left()
+
+
+_NO_CALLS = PoolSlot()
+"""Stands for the queue of a closed pool."""
 
 
 @record
@@ -106,7 +115,8 @@ class BasePool(ABC, Generic[ConnectionT]):
         serving: the slots whose connections take new calls, one group for each endpoint.
         several: the rules for several slots; None as long as there has only been one.
         made_before: how many connections were made by slots that are gone.
-        asked: when a call last asked for a connection, in seconds on the channel's clock.
+        asked: when a call last asked for a connection, in seconds on the channel's clock; with one slot, when the first
+            did.
         liveness: the watches over its connections, if there is reason for them (LV-1, LV-3).
         healths: the watches over the health of its servers (RO-1).
         keepalive: how often its connections ping.
@@ -115,13 +125,13 @@ class BasePool(ABC, Generic[ConnectionT]):
     """
 
     def __init__(self, setup: PoolSetup, pending: CallQueue, home: Home) -> None:
-        """Make the first slot. Subclasses call this when everything else is ready."""
+        """Make the first slots. Subclasses call this when everything else is ready."""
         self.home = home
         self.key = ChannelKey()
         self.pending = pending
         self.setup = setup
-        pool, self._clock = setup.pool, setup.clock
-        self.picks = pool.round_robin or pool.max_connections > 1
+        pooling, self._clock = setup.pooling, setup.clock
+        self.picks = pooling.round_robin or pooling.max_connections > 1
         self.policy = replace(setup.policy, reconnect=Reconnect.LAZY) if self.picks else setup.policy
         self.parts: dict[int, SlotParts[ConnectionT]] = {}
         self.only: ConnectionManager[ConnectionT] | None = None
@@ -129,9 +139,9 @@ class BasePool(ABC, Generic[ConnectionT]):
         self.several: Slots[ConnectionT] | None = None
         self.made_before = 0
         self.asked = -math.inf
-        self.liveness = LivenessWatches(pool, setup.target)
+        self.liveness = LivenessWatches(pooling, setup.target)
         self.keepalive = Keepalive()
-        self.healths = HealthWatches(self.policy, pool.health_service, setup.rng)
+        self.healths = HealthWatches(self.policy, pooling.health_service, setup.rng)
         self._since = setup.clock.now()
         """When the only slot got its connection, or lost it."""
         self._sleeper: Sleeper | None = None
@@ -170,7 +180,10 @@ class BasePool(ABC, Generic[ConnectionT]):
 
     @abstractmethod
     def at_home(self, work: Callable[[], None]) -> None:
-        """Run `work` soon, on the event loop or thread that the pool belongs to; any thread may call this."""
+        """Run `work` on the event loop or thread that the pool belongs to; any thread may call this.
+
+        On asyncio, it runs at once if the caller is there, so events and listeners may follow before this returns.
+        """
 
     @abstractmethod
     def _discard(self, slot: SlotParts[ConnectionT]) -> None:
@@ -205,16 +218,16 @@ class BasePool(ABC, Generic[ConnectionT]):
 
     def want(self) -> None:
         """Ask for a connection; harmless if there already is one, or if one is being made."""
-        only, several, first = self.only, self.several, self.is_unwanted
+        first = self.is_unwanted
         if first:
             self._wanted = True
-            self._sleeper = NEWS.join(self, self._ticking(), network=self.setup.pool.watch_network)
-        if first or only is None:
+            self._sleeper = NEWS.join(self, self._ticking(), network=self.setup.pooling.watch_network)
+        if first or self.only is None:
             self.asked = self._clock.now()
-        if several is not None and (first or only is None):
-            several.want(first=first)
-        elif only is not None:
-            only.want()
+        if self.several is not None:
+            self.several.want(first=first)
+        elif self.only is not None:
+            self.only.want()
         if not first:
             self.liveness.call_waits()
 
@@ -252,7 +265,7 @@ class BasePool(ABC, Generic[ConnectionT]):
         for slot in self._live():
             if spot is None or self.spot(slot.pool_slot) == spot:
                 slot.manager.feed(m.NewsArrived())
-        if spot is None and (self.setup.pool.quiet_after or woke):
+        if spot is None and (self.setup.pooling.quiet_after or woke):
             for slot in tuple(self.parts.values()):
                 watch = self._watch_over(slot.pool_slot.number)
                 if watch is not None:
@@ -291,7 +304,7 @@ class BasePool(ABC, Generic[ConnectionT]):
             else:
                 self.several.close()
         # Nothing is to be left to the collector (CB-10), and both may refer to the pool.
-        self.several, self.pending = None, PoolSlot()
+        self.several, self.pending = None, _NO_CALLS
 
     def retire_connections(self) -> None:
         """Close every connection of a closed pool when its last call ends."""
@@ -323,7 +336,7 @@ class BasePool(ABC, Generic[ConnectionT]):
         if not self._wanted or self.is_closed:
             return ()
         if several is None:
-            return tuple(self._slot_status(only, self._role, self._since) for only in tuple(self.parts.values()))
+            return tuple(self._slot_status(parts, self._role, self._since) for parts in tuple(self.parts.values()))
         slots = several.state.slots
         held = [(slot, self.parts.get(slot.number)) for slot in slots]
         return tuple(self._slot_status(parts, slot.role, slot.since) for slot, parts in held if parts is not None)
@@ -360,6 +373,12 @@ class BasePool(ABC, Generic[ConnectionT]):
         if self.several is not None:
             self.several.fill()
 
+    def call_left(self) -> None:
+        """Handle the end of a call on a connection with limited room. Any thread may call this."""
+        several = self.several
+        if several is not None:
+            several.call_left()
+
     # Liveness (LV-1 to LV-3).
 
     @property
@@ -375,7 +394,7 @@ class BasePool(ABC, Generic[ConnectionT]):
         """Return the time on the channel's clock, in seconds."""
         return self._clock.now()
 
-    def hold(self, connection: Any, *, shut: bool) -> None:
+    def hold(self, connection: GatedConnection, *, shut: bool) -> None:
         """Make calls wait instead of using a connection, or start those that wait."""
         unhealthy = self.several is not None and self.several.is_unhealthy(connection)
         connection.core_channel.hold(shut=shut or unhealthy)
@@ -408,29 +427,29 @@ class BasePool(ABC, Generic[ConnectionT]):
 
     def resolved(self, outcome: Addresses | Failure) -> None:
         """Handle the outcome of a resolution (PO-7)."""
-        if self.several is not None:
+        if self.several is not None and not self.is_closed:
             self.several.resolved(outcome)
 
     # From the slots.
 
     def serves(self, number: int) -> None:
         """Handle a new connection of a slot; if its endpoint is doubted, calls wait until its peer has answered."""
-        parts, several = self.parts[number], self.several
+        parts = self.parts[number]
         endpoint, target = parts.pool_slot.endpoint, self.setup.target
-        if self.setup.pool.quiet_after or endpoint in self.liveness.doubted:
+        if self.setup.pooling.quiet_after or endpoint in self.liveness.doubted:
             self._watch_over(number)
         NEWS.reached(self, *map(spot_of, {endpoint or target, target}))
-        if several is not None:
-            several.serves(number)
+        if self.several is not None:  # only now: on asyncio, a listener may have replaced the connection meanwhile
+            self.several.serves(number)
         elif not self.is_closed:
             self.serving, self._since = ((parts,),), self._clock.now()
             self.start_calls()
 
-    def failed(self, pool_slot: PoolSlot) -> None:
+    def failed(self, number: int) -> None:
         """Handle a failed attempt of a slot; if another pool gets there, the next one starts soon (LV-4)."""
-        NEWS.seeks(self, self.spot(pool_slot))
+        NEWS.seeks(self, self.spot(self.parts[number].pool_slot))
         if self.several is not None:
-            self.several.failed(pool_slot.number)
+            self.several.failed(number)
         elif self.is_failing:
             self.pending.fail()
 
@@ -440,16 +459,16 @@ class BasePool(ABC, Generic[ConnectionT]):
 
     def changed(self, number: int, state: State) -> None:
         """Handle the new state of a slot."""
-        parts, several = self.parts[number], self.several
+        parts = self.parts[number]
         if state is State.CONNECTING:  # what is reached during an attempt may be too late for it
             NEWS.seeks(self, self.spot(parts.pool_slot))
         watch = self.liveness.watched.get(number)
         if watch is not None and not watch.connection.alive():
             self.liveness.drop(number)
-        if several is not None:
+        if self.several is not None:
             if state is not _READY and self.healths.watched:
                 self.healths.drop(number)
-            several.changed(number, state, busy=state is State.IDLE and self._is_busy(parts))
+            self.several.changed(number, state, busy=state is State.IDLE and self._is_busy(parts))
         elif not self.is_closed:
             if self.serving and state is not _READY:
                 self.serving, self._since = (), self._clock.now()
@@ -485,7 +504,8 @@ class BasePool(ABC, Generic[ConnectionT]):
         """Return the rules for several slots, which apply from now on."""
         several = self.several
         if several is None:
-            from grpc_backoff.engine.slots import Slots  # noqa: PLC0415 - loaded before, except for `refresh_connection`
+            # CH-12: it was loaded with a policy or a source of credentials, or else a second after the first call.
+            from grpc_backoff.engine.slots import Slots  # noqa: PLC0415
 
             several = self.several = Slots(self, (self._role, self._since))
         return several
@@ -506,7 +526,7 @@ class BasePool(ABC, Generic[ConnectionT]):
             dials = connector = self._connector_for(pool_slot.endpoint)
             if isinstance(connector, BaseConnector):  # not a script
                 connector.keepalive = self.keepalive
-            if self.setup.pool.health_service is not None:
+            if self.setup.pooling.health_service is not None:
                 from grpc_backoff.engine.proving import Proving  # noqa: PLC0415 - few channels watch health
 
                 dials = Proving(connector, pool_slot)

@@ -32,7 +32,7 @@ class PoolSetup:
     Attributes:
         target: the channel's target, as given.
         policy: when to dial.
-        pool: which connections there are; also what the target's service config says of that.
+        pooling: which connections this library makes; the core makes none of these by itself.
         addresses: those of a target that names them; None if there is a name to resolve.
         clock: the channel's clock.
         rng: the source of jitter.
@@ -72,11 +72,11 @@ class PoolSetup:
             place = read_place(target, pool, options)
             "".encode("idna")  # so that `getaddrinfo` does not import the codec when it is asked
         self.place = place
-        self.pool, self.addresses = (pool, None) if place is None else (place.policy, place.addresses)
+        self.pooling, self.addresses = (pool, None) if place is None else (place.policy, place.addresses)
 
     def resolves(self, endpoint: str) -> bool:
         """Return whether the slot of this endpoint stands for a target whose name is to be resolved (PO-7)."""
-        return not endpoint and self.pool.round_robin and self.addresses is None
+        return not endpoint and self.pooling.round_robin and self.addresses is None
 
     def dialled(self, endpoint: str) -> tuple[str, Options]:
         """Return the target with which the core dials an endpoint, and the options for it."""

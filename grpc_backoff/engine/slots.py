@@ -41,13 +41,13 @@ class Slots(Stepper[p.PoolInput], Generic[ConnectionT]):
         most: how many calls a connection carries; infinity if any number (PO-14).
     """
 
-    def __init__(self, pool: BasePool[ConnectionT], only: tuple[Role, float] | None = None) -> None:
-        """Make the first slots, or take over the only slot; `only` is its role, and since when it has had it."""
+    def __init__(self, pool: BasePool[ConnectionT], taken_over: tuple[Role, float] | None = None) -> None:
+        """Make the first slots, or take over the only one, which has had this role since then."""
         super().__init__()
         self._pool = pool
         setup = pool.setup
-        self._machine = p.PoolMachine(setup.target, setup.pool, setup.policy, pool.key, setup.addresses)
-        self.most: float = setup.pool.streams_per_connection if setup.pool.max_connections > 1 else math.inf
+        self._machine = p.PoolMachine(setup.target, setup.pooling, setup.policy, pool.key, setup.addresses)
+        self.most: float = setup.pooling.streams_per_connection if setup.pooling.max_connections > 1 else math.inf
         if self.most != math.inf:
             from grpc_backoff.engine.room import Room  # noqa: PLC0415 - few pools limit it
 
@@ -61,19 +61,24 @@ class Slots(Stepper[p.PoolInput], Generic[ConnectionT]):
         """The slots of which the machine was last told that they are full."""
         self._dozes = False
         """Whether a slot is idle while others serve, so that the next call has to wake it."""
-        if only is None:
+        if taken_over is None:
             self.state, effects = self._machine.begin(pool.now())
             for effect in effects:
                 self._carry_out(effect)
         else:
-            manager = pool.parts[0].manager
-            self.state = self._machine.taken_over(*only, manager.state, manager.started, wanted=not pool.is_unwanted)
+            manager, wanted = pool.parts[0].manager, not pool.is_unwanted
+            # As it was shown: the end of a connection, which the manager knows first, is yet to be handled.
+            shown = State.READY if taken_over[0] is Role.SERVING else manager.state
+            self.state = self._machine.taken_over(*taken_over, shown, manager.started, wanted=wanted)
 
     # For the pool.
 
     def want(self, *, first: bool) -> None:
         """Ask for a connection; `first` is whether that is the first time."""
-        if first or not self._only_full():
+        only = self._pool.only
+        if only is not None and not first:
+            only.want()
+        elif first or not self._only_full():
             self.feed(p.Wanted())
 
     def refresh(self, why: str) -> None:
@@ -89,10 +94,10 @@ class Slots(Stepper[p.PoolInput], Generic[ConnectionT]):
         pool = self._pool
         parts = pool.parts[number]
         connection = parts.manager.connection
-        if pool.setup.pool.health_service is not None and connection is not None:
+        if pool.setup.pooling.health_service is not None and connection is not None:
             pool.healths.watch(pool, number, connection)
         if self.most < math.inf and connection is not None:
-            connection.core_channel.room = self._make_room(self._call_left)
+            connection.core_channel.room = self._make_room(parts.pool_slot.left)
         self.feed(p.SlotServes(number, parts.manager.started))
         problem = pool.healths.problem(number)
         if problem:
@@ -216,7 +221,7 @@ class Slots(Stepper[p.PoolInput], Generic[ConnectionT]):
         ]
         return [connection for connection in usable if connection.core_channel.room is not None]
 
-    def _call_left(self) -> None:
+    def call_left(self) -> None:
         """Handle the end of a call: another one may take its place soon. Any thread may call this."""
         if self._free_timer is None and len(self._pool.pending):
             self._pool.at_home(self.fill)

@@ -99,7 +99,7 @@ def _ignore(_began: float, _heard: float) -> None:
 class HealthWatches:
     """The watches over the health of a pool's servers, at most one for each slot (RO-1).
 
-    It does not keep its pool, the keeper, alive (CB-10).
+    Once nothing is watched, it does not keep its pool, the keeper, alive (CB-10).
     """
 
     def __init__(self, policy: ConnectPolicy, service: str | None, rng: Random) -> None:

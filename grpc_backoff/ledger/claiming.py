@@ -45,7 +45,7 @@ async def claim(
         f"SELECT o.seq AS key FROM {db.operations} o "
         f"WHERE {db.open('o')} AND o.target = :target AND {db.due('o')} {since} AND {db.due('o')} <= {db.now} "
         f"AND o.next_attempt_at <= {db.now}{others} "
-        f"AND {_unheld(db)} ORDER BY {db.due('o')}, o.seq LIMIT :limit{db.skip}"
+        f"AND {_claimable(db)} ORDER BY {db.due('o')}, o.seq LIMIT :limit{db.skip}"
     )
     return await _change(
         db,
@@ -89,8 +89,8 @@ def _without(db: Store, policies: Collection[str], methods: Collection[str]) -> 
     return text, params
 
 
-def _unheld(db: Store) -> str:
-    """Return whether an operation `o` of `:target` has not expired, is not paused, and is behind no other."""
+def _claimable(db: Store) -> str:
+    """Return the condition: an operation `o` of `:target` has not expired, is not paused, and is behind no other."""
     timely = f"coalesce(o.not_after > {db.now}, true) AND "
     if db.is_oldest:  # once another process has migrated, nothing is claimed without regard to pauses and keys
         timely = f"(SELECT version FROM {db.versions}) = {db.oldest} AND "
@@ -133,7 +133,7 @@ async def next_due(
     text = (
         f"SELECT o.next_attempt_at, {db.now} FROM {db.operations} o WHERE {db.open('o')} "
         f"AND o.target = :target AND {db.due('o')} {since} AND o.next_attempt_at IS NOT NULL{others} "
-        f"AND {_unheld(db)} ORDER BY {db.due('o')}, o.seq LIMIT 1"
+        f"AND {_claimable(db)} ORDER BY {db.due('o')}, o.seq LIMIT 1"
     )
     rows = await db.rows(text, {"target": target, **floor, **params}, Access.READ, SOON)
     if not rows or not (is_readable("began", rows[0][0]) or rows[0][0] == -math.inf):

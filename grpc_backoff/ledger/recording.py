@@ -172,11 +172,11 @@ async def lost(
         try:
             outcomes += await db.run(lambda: _lose(db, policy_of, single, only), Access.TRANSACTION)  # noqa: B023 - it has run then
         except LedgerStateError as error:
-            _name_once(db, id_, error)
+            _log_once(db, id_, error)
     return outcomes
 
 
-def _name_once(db: Store, operation: str, error: LedgerStateError) -> None:
+def _log_once(db: Store, operation: str, error: LedgerStateError) -> None:
     """Log that a lost attempt cannot be recorded, once per operation, because each look finds it again."""
     if operation not in db.unrecordable:
         db.unrecordable.add(operation)
@@ -189,7 +189,7 @@ def _lose(db: Store, policy_of: PolicyOf, which: str, params: Mapping[str, objec
     ends = []
     read, problems = locked_rows(found)
     for id_, problem in problems.items():
-        _name_once(db, id_, _unreadable(id_, problem))
+        _log_once(db, id_, _unreadable(id_, problem))
     for row in read:
         ended = row.now if row.lease_until is None else row.lease_until  # from when `ready` counts as well
         change = after_loss(ledger_policy(policy_of(row.policy)), row, ended)

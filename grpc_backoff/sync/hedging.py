@@ -275,18 +275,18 @@ class _HedgedBlockingCall(_Hedged, BlockingCall):
 
         return workers.work(partial(self._context.run, self.run), end)
 
-    def feed(self, given: h.Input | None) -> None:
+    def feed(self, input_: h.Input | None) -> None:
         """Pass an input to the call's thread, also while it serves a copy. None makes it look at the clock."""
-        self._mailbox.put(given)
+        self._mailbox.put(input_)
         own = self._own
         if own is not None:
             own[0].rouse()
 
     def _receive(self) -> h.Input:
-        given = self._serve()
-        if isinstance(given, h.CopyFailed):
-            self._connection = self._places[given.copy - 1]  # another copy may have failed since
-        return given
+        input_ = self._serve()
+        if isinstance(input_, h.CopyFailed):
+            self._connection = self._places[input_.copy - 1]  # another copy may have failed since
+        return input_
 
     def _serve(self) -> h.Input:
         while (own := self._own) is not None:

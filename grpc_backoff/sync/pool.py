@@ -36,7 +36,7 @@ class ConnectionPool(BasePool[CoreConnection]):
         connector: Callable[[str], CoreConnector],
         conductor: Conductor,
     ) -> None:
-        """Make the first slot; nothing happens before a connection is wanted. Thread-safe.
+        """Make the first slots; nothing happens before a connection is wanted. Thread-safe.
 
         `connector` returns the connector for an endpoint.
         """
@@ -81,7 +81,7 @@ class ConnectionPool(BasePool[CoreConnection]):
 
     def _connector_for(self, endpoint: str) -> CoreConnector:
         connector = self._connector(endpoint)
-        connector.times_calls = self.setup.pool.quiet_after > 0
+        connector.times_calls = self.setup.pooling.quiet_after > 0
         return connector
 
     def emit(self, event: Happened) -> None:
@@ -101,7 +101,7 @@ class ConnectionPool(BasePool[CoreConnection]):
         return self._conductor if self._clock is self._conductor else None
 
     def at_home(self, work: Callable[[], None]) -> None:
-        """Run `work` soon on the conductor. Thread-safe."""
+        """Run `work` soon, on the conductor. Thread-safe."""
         self._conductor.post(work)
 
     def _discard(self, slot: SlotParts[CoreConnection]) -> None:

@@ -34,8 +34,8 @@ loops."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Channel:
-    """A channel after its latest event; `next_start` is on the clock of `Channels`, None if no attempt is planned."""
+class _Slot:
+    """A slot after its latest event; `next_start` is on the clock of `Channels`, None if no attempt is planned."""
 
     target: str
     connected: bool = False
@@ -64,7 +64,7 @@ class Channels:
     def begin_anew(self) -> None:
         """Forget all channels: in the child of a fork, they and their connections are the parent's (FK-1)."""
         self._lock = threading.Lock()  # never held while foreign code runs
-        self._known: WeakKeyDictionary[ChannelKey, dict[int, _Channel]] = WeakKeyDictionary()
+        self._known: WeakKeyDictionary[ChannelKey, dict[int, _Slot]] = WeakKeyDictionary()
         self._reported: OrderedDict[tuple[type, str], None] = OrderedDict()
 
     def is_news(self, event: ConnectionEvent) -> bool:
@@ -91,11 +91,11 @@ class Channels:
                         slots[event.slot] = replace(slots[event.slot], role=_ROLES[type(event)])
                 return
             case events.AttemptFailed() | events.Disconnected() | events.BackoffReset() if event.retry_in is not None:
-                known = _Channel(target, next_start=self._now() + event.retry_in)
+                known = _Slot(target, next_start=self._now() + event.retry_in)
             case events.Connected() if not event.elsewhere:
-                known = _Channel(target, connected=True, connection=event.attempt_id)
+                known = _Slot(target, connected=True, connection=event.attempt_id)
             case _:
-                known = _Channel(target)
+                known = _Slot(target)
         with self._lock:
             if isinstance(event, events.Closed):
                 self._known.pop(event.channel, None)
@@ -120,11 +120,11 @@ class Channels:
         """Return the number of open connections for each target that an open channel has dialled, by role (PO-11)."""
         count: Counter[tuple[str, Role]] = Counter()
         seen = set()
-        for channel in self._all():
-            shared = channel.connection in seen
-            count[channel.target, channel.role] += channel.connected and not shared
-            if channel.connection:
-                seen.add(channel.connection)
+        for slot in self._slots():
+            shared = slot.connection in seen
+            count[slot.target, slot.role] += slot.connected and not shared
+            if slot.connection:
+                seen.add(slot.connection)
         return count
 
     def next_attempts(self) -> Mapping[str, float]:
@@ -134,13 +134,13 @@ class Channels:
         """
         now = self._now()
         nearest: dict[str, float] = {}
-        for channel in self._all():
-            if channel.next_start is not None and channel.next_start > now:
-                wait = channel.next_start - now
-                nearest[channel.target] = min(wait, nearest.get(channel.target, wait))
+        for slot in self._slots():
+            if slot.next_start is not None and slot.next_start > now:
+                wait = slot.next_start - now
+                nearest[slot.target] = min(wait, nearest.get(slot.target, wait))
         return nearest
 
-    def _all(self) -> list[_Channel]:
+    def _slots(self) -> list[_Slot]:
         notice_fork()  # what is known here may be the parent's
         with self._lock:
             return [slot for slots in self._known.values() for slot in slots.values()]

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import random
+import weakref
 from dataclasses import replace
 from types import SimpleNamespace
 
+import grpc
 import pytest
 
-from grpc_backoff import AttemptStarted, Closed, Connected, CoreRedial, Reconnect, State
+from grpc_backoff import AttemptStarted, Closed, Connected, CoreRedial, Reconnect, State, aio
 from grpc_backoff.aio.pool import ConnectionPool
 from grpc_backoff.decide.connections.pool_machine import Role, SlotEnded
-from grpc_backoff.decide.connections.slot_events import SlotClosed, SlotOpened, SlotRetiring, SlotServing
+from grpc_backoff.decide.connections.slot_events import LivenessAsked, SlotClosed, SlotOpened, SlotRetiring, SlotServing
 from grpc_backoff.engine.setup import PoolSetup
 from grpc_backoff.policy.pooling import PoolPolicy
 from grpc_backoff.policy.presets import CONNECT
 from grpc_backoff.testing import Fails, FakeClock, ScriptedConnector, Succeeds
 from tests.both_apis.managers import Slot
+from tests.echo import Echo, EchoStub, Message, serving
 
 
 class Connector(ScriptedConnector):
@@ -133,6 +138,89 @@ async def test_the_machine_takes_over_the_only_slot(moment):
         seen.append((before, parts.pool.slots(), parts.pool.state, events))
         await parts.close()
     assert seen[0] == seen[1]
+
+
+async def test_the_machine_takes_over_a_connection_that_has_ended():
+    """PO-4: the end of a connection is shown, also if it is to be replaced before its end is handled."""
+    parts = Parts([Succeeds()], [Succeeds()])
+    parts.pool.want()
+    await parts.clock.advance(5)
+    changed = asyncio.ensure_future(parts.pool.next_change())
+    await asyncio.sleep(0)
+    parts.pool.live_connection().end()
+    parts.pool.refresh("moved")
+    await parts.clock.advance(1)
+    assert changed.done()
+    assert (parts.pool.state, parts.pool.status().made) == (State.READY, 2)
+    await parts.close()
+
+
+async def test_the_machine_takes_over_while_a_connection_is_announced():
+    """PO-9, LV-3: a listener may replace a connection as soon as its peer is asked, which is before it serves."""
+    made = []
+
+    def refresh(event):
+        if isinstance(event, LivenessAsked) and not made:
+            made.append(event)
+            channel.refresh_connection()
+
+    async with serving() as port:
+        options = [("grpc_backoff.quiet_after", 5.0), ("grpc.initial_reconnect_backoff_ms", 100)]
+        async with aio.insecure_channel(f"127.0.0.1:{port}", options, listeners=[refresh]) as channel:
+            channel._pool.liveness.doubted.add("")  # as after a connection that ended before its peer answered
+            async with asyncio.timeout(20):
+                await channel.channel_ready()
+                while channel.connection_status().made < 2 or len(channel._pool.slots()) > 1:
+                    await asyncio.sleep(0.01)
+            assert made
+            assert [slot.role for slot in channel.connection_status().connections] == [Role.SERVING]
+
+
+async def test_a_pool_that_belongs_to_another_process_hears_of_no_name():
+    """FK-1: what was resolved for the parent of a fork is not reported in the child."""
+    parts = Parts(round_robin=True)
+    parts.pool.leave_alone()
+    parts.pool.resolved(("127.0.0.1:1",))
+    assert parts.events == []
+
+
+async def test_a_retiring_connection_leaves_nothing_to_the_collector():
+    """CB-10: a pool of several connections, one of which is still in use, is gone when its last call has ended."""
+    go = asyncio.Event()
+
+    class Slow(Echo):
+        async def Up(self, request_iterator, context):  # noqa: N802
+            await go.wait()
+            return Message()
+
+    options = [
+        ("grpc_backoff.max_connections", 2),
+        ("grpc_backoff.streams_per_connection", 3),
+        ("grpc.initial_reconnect_backoff_ms", 100),
+    ]
+    async with serving(Slow()) as port:
+        channel = aio.insecure_channel(f"127.0.0.1:{port}", options)
+        await EchoStub(channel).Unary(Message())
+        held = EchoStub(channel).Up(iter([Message()]))
+        async with asyncio.timeout(20):
+            await asyncio.sleep(0.2)
+            channel.refresh_connection()
+            while [slot.role for slot in channel.connection_status().connections] != [Role.RETIRING, Role.SERVING]:
+                await asyncio.sleep(0.01)
+        pool = weakref.ref(channel._pool)
+        gc.collect()
+        gc.disable()
+        try:
+            await channel.close()
+            with contextlib.suppress(grpc.RpcError, asyncio.CancelledError):
+                await held
+            del held, channel
+            async with asyncio.timeout(10):
+                while pool() is not None:
+                    await asyncio.sleep(0.01)
+        finally:
+            gc.enable()
+            go.set()
 
 
 async def test_the_numbers_of_the_machine():

@@ -58,7 +58,8 @@ _shared: WeakValueDictionary[tuple[str, RetryBudget], RetryTokens] = WeakValueDi
 
 def tokens_of(target: str, budget: RetryBudget, guard: Guard = nullcontext) -> RetryTokens:
     """Return a target's tokens, which are discarded with the last channel that uses them."""
-    tokens = _shared.get((target, budget))
-    if tokens is None:
-        tokens = _shared[target, budget] = RetryTokens(budget, guard)
-    return tokens
+    with guard():
+        tokens = _shared.get((target, budget))
+        if tokens is None:
+            tokens = _shared[target, budget] = RetryTokens(budget, guard)
+        return tokens

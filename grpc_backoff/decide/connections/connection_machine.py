@@ -1,9 +1,9 @@
 """gRPC's ConnectWithBackoff as a pure state machine: (state, input, now, random numbers) -> (state, effects).
 
 All decisions about when to dial are made here. Nothing here uses a clock, a timer, a random generator, a socket or
-grpc. The machine returns effects, and a shell executes them in order: the asyncio shell is `manager.py`. The table at
-the end of this module defines the machine: a pair of phase and input that is not in the table raises
-`IllegalTransition`.
+grpc. The machine returns effects, and a shell executes them in order: the shell for both APIs is
+`engine/manager.py`. The table at the end of this module defines the machine: a pair of phase and input that is not in
+the table raises `IllegalTransition`.
 
 How an attempt, its gap and its limit are related (gaps run from start to start)::
 

@@ -24,7 +24,7 @@ it. It is replaced in the same way, and if the server serves again before that, 
 With round_robin (PO-6) there is a slot for each address. Until the addresses are known, one slot with an empty endpoint
 stands for the target. Its attempts are resolutions, so a name that cannot be resolved backs off as any attempt does.
 
-The shell, `engine/pool.py`, carries out the effects and reports what has happened. The table is at the end.
+The shell, `engine/slots.py`, carries out the effects and reports what has happened. The table is at the end.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Slot(NamedTuple):
         started: when the attempt that made its latest connection started.
         made: when that connection was made; infinity if there was none.
         due: why it is to be replaced as soon as that is allowed; empty if it is not.
-        asked: when that was decided.
+        due_since: when that was decided.
         problem: why its server is not serving, until that has led to a replacement; empty if the server is serving.
         row: how many connections in a row, up to this one, have turned calls away without an answer to any (RT-15).
         gap: the gap from the start of its connection's attempt to that of its replacement, if that series set it.
@@ -103,7 +103,7 @@ class Slot(NamedTuple):
     started: float = _NEVER
     made: float = math.inf
     due: str = ""
-    asked: float = _NEVER
+    due_since: float = _NEVER
     problem: str = ""
     row: int = 0
     gap: float = 0.0
@@ -562,7 +562,9 @@ class PoolMachine(NamedTuple):
         if slot is None or not slot.live:
             return state, []
         before, replaces = slot.role, slot.replaces
-        due = slot.due if input_.started <= slot.asked else ""  # PO-9: an attempt that began later needs no successor
+        due = (
+            slot.due if input_.started <= slot.due_since else ""
+        )  # PO-9: an attempt that began later needs no successor
         slot = slot._replace(role=Role.SERVING, since=now, replaces=None, started=input_.started, made=now, due=due)
         state = state.put(slot)
         if self.policy.round_robin:
@@ -653,7 +655,7 @@ class PoolMachine(NamedTuple):
         """Mark every connection for replacement, even one whose attempt began before this, in backoff as well."""
         for slot in state.live:
             if slot.state is not State.IDLE:
-                state = state.put(slot._replace(due=input_.why, asked=now, row=0, gap=0.0))
+                state = state.put(slot._replace(due=input_.why, due_since=now, row=0, gap=0.0))
         return self._look_up(state, now, at_once=True), []
 
     def _turned_away(self, state: PoolState, input_: TurnedAway, now: float) -> PoolStep:
@@ -666,7 +668,7 @@ class PoolMachine(NamedTuple):
         row, gap = (0, 0.0) if input_.served else (slot.row + 1, slot.gap)
         if row:
             gap = self.connect.window(row, gap or None).at(input_.draw)
-        return state.put(slot._replace(due=_TURNED_AWAY.format(input_.status), asked=now, row=row, gap=gap)), []
+        return state.put(slot._replace(due=_TURNED_AWAY.format(input_.status), due_since=now, row=row, gap=gap)), []
 
     def _answered(self, state: PoolState, loads: Sequence[Load]) -> PoolState:
         """End the series of connections that turn calls away where one has answered a call (RT-15)."""

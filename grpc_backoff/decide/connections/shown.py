@@ -1,6 +1,6 @@
 """What a channel shows of its connections, as pure functions, for both APIs.
 
-These are its state and its status if it shares its connection manager with others (SH-7), and the error message for a
+These are its state and its status if it shares its pool with others (SH-7), and the error message for a
 call that got no connection (CH-4).
 """
 
@@ -15,8 +15,8 @@ def state_shown(state: State, *, asked: bool, closed: bool) -> State:
     """Return a channel's state.
 
     Args:
-        state: the manager's state.
-        asked: whether the channel has asked for a connection; until then the channel is IDLE, even if the manager is
+        state: the pool's state.
+        asked: whether the channel has asked for a connection; until then the channel is IDLE, even if the pool is
             not.
         closed: whether the channel itself is closed.
     """
@@ -26,7 +26,7 @@ def state_shown(state: State, *, asked: bool, closed: bool) -> State:
 
 
 def status_shown(status: ConnectionStatus, *, asked: bool, closed: bool) -> ConnectionStatus:
-    """Return a channel's status, given the manager's; see `state_shown`. A closed channel keeps its last error."""
+    """Return a channel's status, given the pool's; see `state_shown`. A closed channel keeps its last error."""
     if asked and not closed:
         return status
     shown = replace(

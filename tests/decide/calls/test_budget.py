@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from fractions import Fraction
 
@@ -12,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpc_backoff import aio
+from grpc_backoff.decide.calls import budget
 from grpc_backoff.decide.calls.budget import RetryTokens, tokens_of
 from grpc_backoff.engine.environment import CallEnvironment
 from grpc_backoff.policy.budget import RetryBudget
@@ -137,6 +140,23 @@ def test_one_target():
     assert tokens_of("b:1", BUDGET) is not tokens
     assert tokens_of("a:1", RetryBudget(10, 0.2)) is not tokens
     assert tokens_of("a:1", RetryBudget(11, 0.1)) is not tokens
+
+
+def test_two_threads(monkeypatch):
+    """RT-9: two threads that make the first channels to a target at the same time share tokens."""
+
+    class Slow(RetryTokens):
+        __slots__ = ()
+
+        def __init__(self, *parts):
+            time.sleep(0.1)
+            super().__init__(*parts)
+
+    monkeypatch.setattr(budget, "RetryTokens", Slow)
+    lock = threading.Lock()
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda _: tokens_of("threads:1", BUDGET, lambda: lock), range(2))
+    assert first is second
 
 
 def test_forgotten():
