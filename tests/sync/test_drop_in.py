@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 
 import grpc
 import pytest
@@ -17,7 +18,7 @@ from tests.sync.service import until
 # On grpc's channels, a connectivity watch raises in its own thread when the channel is closed.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 
-OK = grpc.StatusCode.OK
+OK, INTERNAL = grpc.StatusCode.OK, grpc.StatusCode.INTERNAL
 
 
 WAYS = {
@@ -111,6 +112,25 @@ def test_a_callback_that_raises(stub):
     assert done.wait(20)
     assert future.result(20).text == "a"
     assert stub.Unary(Message(text="b")).text == "b"
+
+
+@pytest.mark.parametrize("legible", [0, 1])
+def test_a_response_that_cannot_be_deserialized(channel, legible):
+    """CH-1: a stream's deserializer that raises ends the call with INTERNAL at once, although more messages follow."""
+    messages = iter([Message.FromString] * legible)
+
+    def parsed(message):
+        return next(messages)(message)
+
+    call = channel.unary_stream("/echo.v1.Echo/Down", Message.SerializeToString, parsed)
+    reading, began = call(Message(text="a", count=9), timeout=30), time.monotonic()
+    for _ in range(legible):
+        assert next(reading).text == "a"
+    with pytest.raises(grpc.RpcError) as caught:
+        next(reading)
+    assert time.monotonic() - began < 15
+    assert (caught.value.code(), reading.code()) == (INTERNAL, INTERNAL)
+    assert caught.value.details() == "Exception deserializing response!"
 
 
 def test_channel_ready_future(channel):
