@@ -133,6 +133,20 @@ def test_a_response_that_cannot_be_deserialized(channel, legible):
     assert caught.value.details() == "Exception deserializing response!"
 
 
+@pytest.mark.parametrize("arity", ["stream_unary", "stream_stream"])
+def test_a_request_that_becomes_nothing(channel, arity):
+    """CH-1: a serializer that returns None ends the call with INTERNAL, instead of ending the requests."""
+
+    def serialized(request):
+        return request.SerializeToString() if request.text else None
+
+    method = "/echo.v1.Echo/" + ("Up" if arity == "stream_unary" else "Both")
+    call = getattr(channel, arity)(method, serialized, Message.FromString)
+    with pytest.raises(grpc.RpcError) as caught:
+        list(call(each("a", "", "b"), timeout=20, wait_for_ready=True))
+    assert (caught.value.code(), caught.value.details()) == (INTERNAL, "Exception serializing request!")
+
+
 def test_channel_ready_future(channel):
     """TH-1: `grpc.channel_ready_future` connects a `grpc.Channel`, and can be used again when it is READY."""
     assert isinstance(channel, grpc.Channel)
