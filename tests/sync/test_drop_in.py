@@ -147,6 +147,25 @@ def test_a_request_that_becomes_nothing(channel, arity):
     assert (caught.value.code(), caught.value.details()) == (INTERNAL, "Exception serializing request!")
 
 
+def test_requests_of_an_ended_call(stub):
+    """CH-1: a call that has ended keeps no iterator of requests, so that a generator ends while the call is held."""
+    ended = threading.Event()
+
+    def requests():
+        try:
+            for _ in range(10_000):
+                yield Message(text="a")
+                time.sleep(0.01)
+        finally:
+            ended.set()
+
+    call = stub.Both(requests(), timeout=60)
+    assert next(call).text == "a"
+    call.cancel()
+    assert ended.wait(10)
+    assert call.cancelled()
+
+
 def test_channel_ready_future(channel):
     """TH-1: `grpc.channel_ready_future` connects a `grpc.Channel`, and can be used again when it is READY."""
     assert isinstance(channel, grpc.Channel)
