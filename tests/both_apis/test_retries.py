@@ -433,6 +433,16 @@ def test_a_message_that_is_too_large_for_another_stack(opened, server, way, log,
     assert not log.of(CallRetried)
 
 
+def test_metadata_that_is_too_large(opened, server, way, log):
+    """RT-2: a call whose metadata exceed the core's hard limit is sent once; here, the server has executed it."""
+    with opened("retry: 3, delay: 1ms") as channel:
+        script(server, *[fails(trailing=(("large", "x" * 20_000),))] * 4)
+        outcome = channel.begin(way).outcome()
+    assert outcome.code is CODE.RESOURCE_EXHAUSTED
+    assert attempts(server) == 1
+    assert not log.of(CallRetried)
+
+
 def test_only_what_never_ran(ours, opened, server, way):
     """RT-14: with `never_ran_only`, a text of a proxy that has not passed the call on is retried, and no other."""
     with opened("retry: 3, delay: 1ms, never_ran_only: true") as channel:
