@@ -239,9 +239,7 @@ class CallShell(Stepper["h.Input"]):
         status, failed = self._last_status(), self._failed
         assert failed is not None, "the hook must run before the call ends"
         by_server = CANCELLED_BY_SERVER if failed.code is grpc.StatusCode.CANCELLED else ""
-        details = "; ".join(filter(None, (failed.details, by_server)))
-        exhausted = account_for(status._replace(details=details), failed, effect.gave_up)
-        error = self.exhausted_error(**exhausted)
+        error = self.exhausted_error(**account_for(status, failed, effect.gave_up, by_server))
         error.__cause__ = self._error
         return error
 
@@ -266,19 +264,26 @@ _read_again: Callable[..., m.NonOkStatus] = lru_cache(maxsize=32)(_read)
 else that follows a failure."""
 
 
-def account_for(status: Status, failed: FailedCall, gave_up: GiveUp | None) -> dict[str, Any]:
+def account_for(status: Status, failed: FailedCall, gave_up: GiveUp | None, by_server: str = "") -> dict[str, Any]:
     """Return the arguments of the `RetriesExhaustedError` of a call that ends with this status (RT-6)."""
     assert failed.reason is not None, "the hook must have been given the reason"
     assert gave_up is not None, "a call that gives up must have an account"
     from grpc_backoff.decide.calls.account import Account  # noqa: PLC0415 - few calls give up
+    from grpc_backoff.decide.calls.server_hint import STATUS_DETAILS  # noqa: PLC0415 - it is loaded: there was a policy
 
     account = Account(failed.attempt, failed.took, failed.reason, gave_up.wait, gave_up.asked_by, gave_up.left)
+    details, debug = status.details, status.debug_error_string
+    # `grpc_status.rpc_status.from_call`, and so google-api-core, refuse a rich status that differs from the details.
+    if any(key == STATUS_DETAILS for key, _ in status.trailing_metadata or ()):
+        debug = "; ".join(filter(None, (debug, by_server, str(account))))
+    else:
+        details = "; ".join(filter(None, (details, by_server, str(account))))
     return {
         "code": status.code,
         "initial_metadata": status.initial_metadata,
         "trailing_metadata": status.trailing_metadata,
-        "details": "; ".join(filter(None, (status.details, str(account)))),
-        "debug_error_string": status.debug_error_string,
+        "details": details,
+        "debug_error_string": debug,
         "attempts": account.attempts,
         "took": account.took,
         "reason": account.reason,

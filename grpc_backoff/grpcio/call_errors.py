@@ -74,7 +74,8 @@ class RetriesExhaustedError(CallError):
     """A call failed with a status that its policy retries, and no further attempt was made (RT-6).
 
     The code and the metadata are those of the last attempt. The details are those of the last attempt, followed by the
-    reason why no further attempt was made. The cause is the last attempt's own error.
+    reason why no further attempt was made; with a rich status, `debug_error_string` has that reason instead. The cause
+    is the last attempt's own error.
 
     Attributes:
         attempts: how many attempts were made.

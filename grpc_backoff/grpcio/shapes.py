@@ -115,6 +115,10 @@ class ThreadedCoreCall(Protocol):
         """Start a batch of operations; return whether the call is still running."""
         ...
 
+    def cancel(self, code: int, details: object, /) -> None:
+        """End the call with this status, if it is still running."""
+        ...
+
     def next_event(self) -> CoreEvent:
         """Wait for the next event of a call that grpcio's threads do not serve."""
         ...

@@ -138,6 +138,17 @@ def guard_call(call: shapes.BackgroundCall) -> None:
     guard(_condition(call))
 
 
+def end_broken(call: shapes.BackgroundCall) -> None:
+    """End a stream whose message could not be deserialized.
+
+    grpcio only marks such a call as failed. It goes on, unread, until its deadline.
+    """
+    state = call._state  # noqa: SLF001
+    with state.condition:
+        if state.code is not None and cygrpc.OperationType.receive_status_on_client in state.due:
+            call._call.cancel(_common.STATUS_CODE_TO_CYGRPC_STATUS_CODE[state.code], state.details)  # noqa: SLF001
+
+
 def unavailable(details: str) -> grpc.RpcError:
     """Return the error of a call that has failed with UNAVAILABLE before it was made."""
     error: grpc.RpcError = InactiveRpcError(call_state(grpc.StatusCode.UNAVAILABLE, details, (), (), ""))
@@ -313,6 +324,8 @@ def read_first(call: shapes.BackgroundCall, received: Callable[[object], object]
         done = handle(event)
         with state.condition:
             message, state.response = state.response, None
+        if message is None:
+            end_broken(call)
         try:
             received(message)
         except Exception:  # noqa: BLE001 - it would end grpcio's thread

@@ -473,7 +473,7 @@ class FutureCall(_SteppedCall):
 
     def _finish(self, effect: m.Finish) -> None:
         self._settled = True
-        self._attempts = None  # releases the channel
+        self._attempts = self._request = None  # releases the channel, and the iterator of requests
         if self._timer is not None:
             self._cancel_timer()
         attempt = self.attempt

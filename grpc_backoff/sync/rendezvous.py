@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from grpc_backoff.grpcio.sync_private import Rendezvous
+from grpc_backoff.grpcio.sync_private import Rendezvous, end_broken
 from grpc_backoff.sync.call import FutureCall
 
 if TYPE_CHECKING:
@@ -83,6 +83,7 @@ class StreamRendezvous(FutureRendezvous):
                 raise
             except grpc.RpcError as error:
                 error.__traceback__ = None  # it refers to this frame, and so would keep this object alive
+                end_broken(attempt)
             else:
                 self._call.commit()
                 return response

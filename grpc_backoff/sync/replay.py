@@ -135,13 +135,13 @@ class Replay:
             self._over_limit = self._reported = True
 
     def _serialized(self, request: Any) -> bytes | _Broken:
-        if self._serialize is None:
-            return request  # type: ignore[no-any-return] # bytes, or grpcio will say so
-        try:
-            return self._serialize(request)
-        except Exception:  # noqa: BLE001 - a serializer may raise anything
-            _LOG.exception("a request could not be serialized")
-            return _Broken(None)
+        if self._serialize is not None:
+            try:
+                request = self._serialize(request)
+            except Exception:  # noqa: BLE001 - a serializer may raise anything
+                _LOG.exception("a request could not be serialized")
+                return _Broken(None)
+        return _Broken(None) if request is None else request  # bytes, or grpcio will say so
 
 
 class _Requests(Iterator[bytes | None]):

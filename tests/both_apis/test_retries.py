@@ -285,8 +285,10 @@ def test_a_wait_past_the_deadline(opened, server, log, asks):
         script(server, TOO_LONG[asks])
         error = channel.begin(timeout=600).outcome().error  # `outcome` gives up after 20 s
     assert (error.code(), error.attempts, error.reason) == (CODE.UNAVAILABLE, 1, Reason.DEADLINE)
-    assert f"not now; gave up: {Reason.DEADLINE.value} (1 attempt in " in error.details()
-    assert f" s; {asks} for a wait of " in error.details()
+    text = str(error)
+    assert "not now" in error.details()
+    assert f"; gave up: {Reason.DEADLINE.value} (1 attempt in " in text
+    assert f" s; {asks} for a wait of " in text
     assert not log.of(CallRetried)
 
 
@@ -312,6 +314,21 @@ def test_exhausted(opened, ours, way, server, log, details, told):
     (event,) = log.of(CallExhausted)
     assert (event.target, event.attempt, event.code) == (server.target, 3, "RESOURCE_EXHAUSTED")
     assert event.took == error.took
+
+
+@pytest.mark.parametrize("code", [CODE.RESOURCE_EXHAUSTED, CODE.CANCELLED])
+def test_exhausted_with_a_rich_status(opened, way, server, code):
+    """RT-6: with a rich status, the details are the server's alone, since readers of that status compare them."""
+    rich = Status(code=code.value[0], message="quota")
+    with opened("retry: 1, delay: 10ms, codes: RESOURCE_EXHAUSTED, CANCELLED") as channel:
+        failing = fails(code=code, details="quota", trailing=(("grpc-status-details-bin", rich.SerializeToString()),))
+        script(server, failing, failing)
+        error = channel.begin(way).outcome().error
+    assert isinstance(error, RetriesExhaustedError)
+    assert (error.code(), error.details()) == (code, "quota")
+    assert ("grpc-status-details-bin", rich.SerializeToString()) in map(tuple, error.trailing_metadata())
+    assert "; gave up: no attempts are left (2 attempts in " in error.debug_error_string()
+    assert error.debug_error_string() in str(error)
 
 
 def test_no_connection_is_retried(ours, way, nowhere):
@@ -412,6 +429,16 @@ def test_a_message_that_is_too_large_for_another_stack(opened, server, way, log,
         script(server, *[fails(code=code, details=details)] * 4)
         outcome = channel.begin(way).outcome()
     assert (outcome.code, outcome.details) == (code, details)
+    assert attempts(server) == 1
+    assert not log.of(CallRetried)
+
+
+def test_metadata_that_is_too_large(opened, server, way, log):
+    """RT-2: a call whose metadata exceed the core's hard limit is sent once; here, the server has executed it."""
+    with opened("retry: 3, delay: 1ms") as channel:
+        script(server, *[fails(trailing=(("large", "x" * 20_000),))] * 4)
+        outcome = channel.begin(way).outcome()
+    assert outcome.code is CODE.RESOURCE_EXHAUSTED
     assert attempts(server) == 1
     assert not log.of(CallRetried)
 

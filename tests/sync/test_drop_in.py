@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 
 import grpc
 import pytest
@@ -17,7 +18,7 @@ from tests.sync.service import until
 # On grpc's channels, a connectivity watch raises in its own thread when the channel is closed.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 
-OK = grpc.StatusCode.OK
+OK, INTERNAL = grpc.StatusCode.OK, grpc.StatusCode.INTERNAL
 
 
 WAYS = {
@@ -111,6 +112,58 @@ def test_a_callback_that_raises(stub):
     assert done.wait(20)
     assert future.result(20).text == "a"
     assert stub.Unary(Message(text="b")).text == "b"
+
+
+@pytest.mark.parametrize("legible", [0, 1])
+def test_a_response_that_cannot_be_deserialized(channel, legible):
+    """CH-1: a stream's deserializer that raises ends the call with INTERNAL at once, although more messages follow."""
+    messages = iter([Message.FromString] * legible)
+
+    def parsed(message):
+        return next(messages)(message)
+
+    call = channel.unary_stream("/echo.v1.Echo/Down", Message.SerializeToString, parsed)
+    reading, began = call(Message(text="a", count=9), timeout=30), time.monotonic()
+    for _ in range(legible):
+        assert next(reading).text == "a"
+    with pytest.raises(grpc.RpcError) as caught:
+        next(reading)
+    assert time.monotonic() - began < 15
+    assert (caught.value.code(), reading.code()) == (INTERNAL, INTERNAL)
+    assert caught.value.details() == "Exception deserializing response!"
+
+
+@pytest.mark.parametrize("arity", ["stream_unary", "stream_stream"])
+def test_a_request_that_becomes_nothing(channel, arity):
+    """CH-1: a serializer that returns None ends the call with INTERNAL, instead of ending the requests."""
+
+    def serialized(request):
+        return request.SerializeToString() if request.text else None
+
+    method = "/echo.v1.Echo/" + ("Up" if arity == "stream_unary" else "Both")
+    call = getattr(channel, arity)(method, serialized, Message.FromString)
+    with pytest.raises(grpc.RpcError) as caught:
+        list(call(each("a", "", "b"), timeout=20, wait_for_ready=True))
+    assert (caught.value.code(), caught.value.details()) == (INTERNAL, "Exception serializing request!")
+
+
+def test_requests_of_an_ended_call(stub):
+    """CH-1: a call that has ended keeps no iterator of requests, so that a generator ends while the call is held."""
+    ended = threading.Event()
+
+    def requests():
+        try:
+            for _ in range(10_000):
+                yield Message(text="a")
+                time.sleep(0.01)
+        finally:
+            ended.set()
+
+    call = stub.Both(requests(), timeout=60)
+    assert next(call).text == "a"
+    call.cancel()
+    assert ended.wait(10)
+    assert call.cancelled()
 
 
 def test_channel_ready_future(channel):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
@@ -134,3 +135,18 @@ def test_what_a_deserializer_raises(opens):
         elsewhere(call, Message(text="a"), timeout=20)
     until(lambda: not channel.connection().calls)
     until(lambda: not channel.calls.losing)
+
+
+def test_a_message_that_cannot_be_deserialized(opens):
+    """HG-6: a stream's deserializer that raises ends the call with INTERNAL at once, as on plain channels."""
+    _, channel = opens(retry="hedge: 60s, attempts: 2")
+
+    def parsed(_message):
+        raise ValueError("mine")
+
+    call = channel.unary_stream("/echo.v1.Echo/Down", Message.SerializeToString, parsed)
+    began = time.monotonic()
+    with pytest.raises(grpc.RpcError) as caught:
+        next(call(Message(text="a", count=9), timeout=30))
+    assert caught.value.code() is grpc.StatusCode.INTERNAL
+    assert time.monotonic() - began < 15

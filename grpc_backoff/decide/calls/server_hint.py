@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Metadata = Iterable[tuple[str, str | bytes]]
 
 _PUSHBACK = "grpc-retry-pushback-ms"
-_STATUS_DETAILS = "grpc-status-details-bin"
+STATUS_DETAILS = "grpc-status-details-bin"
 _RETRY_AFTER = "retry-after"
 _MILLISECONDS = r"(?a)-?\d+"
 _SECONDS = r"(?a)\d{1,10}"
@@ -86,7 +86,7 @@ def read_hint(trailing: Metadata, initial: Metadata, wall_clock: Callable[[], fl
     pushback = values.get(_PUSHBACK)
     if pushback is not None:
         return ServerHint(_read_pushback(pushback), WaitSource.PUSHBACK)
-    delay = _read_retry_info(values.get(_STATUS_DETAILS))
+    delay = _read_retry_info(values.get(STATUS_DETAILS))
     if delay is not None:
         return ServerHint(delay, WaitSource.RETRY_INFO)
     delay = _read_retry_after(values.get(_RETRY_AFTER, dict(iter(initial)).get(_RETRY_AFTER)), wall_clock)

@@ -145,6 +145,7 @@ EXPIRED = "Deadline Exceeded"
 """The core's text for a call that has reached its deadline."""
 _OVERSIZED = (
     r"(received|sent|send) message (after decompression )?larger than max"  # the C core, Go, Node
+    r"|received metadata size exceeds hard limit"  # the C core; above the soft limit, it refuses at random
     r"|message after decompression larger than max"  # older Go
     r"|gRPC message exceeds maximum size|message too large \d+ > \d+"  # Java
     r"|message exceeds the maximum configured message size"  # .NET
@@ -152,7 +153,7 @@ _OVERSIZED = (
     r"|(en|de)coded message length too large|size limit, of \d+ bytes, exceeded while decompressing"  # tonic
     r"|message (size \d+ )?is larger than configured max"  # connect-go
 )
-"""Matches the texts for a message that exceeds a limit, from the client's core or from servers of other stacks."""
+"""Matches the texts for a message, or metadata, beyond a limit, from the core or from servers of other stacks."""
 _TOO_LARGE_FOR_HTTP = r"Received http2 header with status: 413"
 """Matches the core's text for a proxy's refusal of a request that is too large."""
 _TURNED_AWAY = r"(Stream removed \()?Received http2 header with status: (50[234])\)?"
@@ -302,7 +303,7 @@ def has_expired(report: Report) -> bool:
 
 
 def is_oversized(report: Report) -> bool:
-    """Return whether a message exceeded the size limit of the client, of the server, or of a proxy.
+    """Return whether a message, or metadata, exceeded the size limit of the client, of the server, or of a proxy.
 
     A text from the server may be trusted here, because it can only prevent a retry, never cause one.
     """

@@ -119,6 +119,8 @@ def test_oversized(link):
         # The C core.
         ("RESOURCE_EXHAUSTED", "SERVER: Received message larger than max (66060326 vs. 4194304)"),
         ("RESOURCE_EXHAUSTED", "Received message larger than max (5 vs. 4)"),
+        ("RESOURCE_EXHAUSTED", "received metadata size exceeds hard limit (value length 20000 vs. 16384)"),
+        ("RESOURCE_EXHAUSTED", "received metadata size exceeds hard limit (20000 vs. 16384)"),
         # Go.
         ("RESOURCE_EXHAUSTED", "grpc: received message larger than max (5266822 vs. 4194304)"),
         ("RESOURCE_EXHAUSTED", "grpc: received message after decompression larger than max 4194304"),
@@ -158,7 +160,13 @@ def test_oversized_elsewhere(code, details):
 
 @pytest.mark.parametrize(
     "details",
-    ["too many messages", "quota: 5 is larger than 4", "out of memory", "Received http2 header with status: 413"],
+    [
+        "too many messages",
+        "received metadata size exceeds soft limit (9000 vs. 8192)",
+        "quota: 5 is larger than 4",
+        "out of memory",
+        "Received http2 header with status: 413",
+    ],
 )
 def test_not_oversized(details):
     """RT-2: another lack of resources is retried."""
