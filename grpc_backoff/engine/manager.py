@@ -341,10 +341,10 @@ class ConnectionManager(Stepper[m.Input], Generic[ConnectionT]):
             self._live(outcome)
 
     def _live(self, connection: ConnectionT) -> None:
-        self.connection = connection
         if isinstance(connection, Reporting):
             connection.answered = self._answered  # it pays for the next attempt (CB-7)
-        loss = connection.loss()
+        loss = connection.loss()  # which may make the connector call `look`, before the machine knows of the connection
+        self.connection = connection
         if loss is not None:  # it has already ended, so do not report success
             self._inputs.append(m.SettingsReceived())
             self._lost(connection, loss)

@@ -22,6 +22,7 @@ from grpc_backoff import (
     Stage,
     State,
 )
+from grpc_backoff.connection.connector import Loss
 from grpc_backoff.decide.connections.connection_machine import ResetRequested
 from grpc_backoff.decide.connections.shown import explain
 from grpc_backoff.engine.registry import Registry
@@ -215,6 +216,31 @@ async def test_over_as_it_is_made(parts):
         return connection
 
     made.connector.connect = hanging_up
+    made.manager.want()
+    await made.clock.advance(0.1)
+    assert made.kinds() == [AttemptStarted, Connected, Disconnected]
+    assert made.manager.connection is None
+    made.manager.close()
+
+
+async def test_over_as_it_is_looked_at(parts):
+    """CB-15, RO-1: so does one that was up, and whose connector finds and reports the end only when it is asked."""
+    made = parts(Succeeds())
+    connect = made.connector.connect
+
+    async def ended(limit):
+        connection = await connect(limit)
+        over = Loss("gone")
+
+        def loss():
+            connection.loss = lambda: over
+            made.manager.look()
+            return over
+
+        connection.loss = loss
+        return connection
+
+    made.connector.connect = ended
     made.manager.want()
     await made.clock.advance(0.1)
     assert made.kinds() == [AttemptStarted, Connected, Disconnected]
