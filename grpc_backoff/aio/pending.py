@@ -26,6 +26,8 @@ class PendingCalls(pending.PendingCalls):
         super().__init__(target, proxied=proxied)
         self._loop = loop
         self._emptied: asyncio.Future[None] | None = None
+        self._starting: set[AnyCall] = set()
+        """The calls that are being told of a connection. One that finds it lost may cause another `release`."""
 
     def not_connected(self, *, waited: bool = True) -> NotConnected:
         """Ask for a connection; return the input for an attempt that finds none, and has `waited` for one or not.
@@ -53,15 +55,22 @@ class PendingCalls(pending.PendingCalls):
     def release(self, most: float = math.inf) -> None:
         """Start pending calls, all or the first `most` of them, as long as the connection stays up."""
         self._resolved = True
-        waiting = tuple(self._waiting)
+        waiting = [call for call in tuple(self._waiting) if call not in self._starting]
         for turn, call in enumerate(waiting):
             if turn >= most:
                 return
-            self._feed(call, READY)
+            if call not in self._waiting:
+                continue  # a release that a call before it has caused has started it
+            self._starting.add(call)
+            try:
+                self._feed(call, READY)
+            finally:
+                self._starting.discard(call)
             if call in self._waiting:  # the connection was lost before the call could use it
                 missed = Missed(self.pool.made, self.pool.is_paid)
                 for other in waiting[turn + 1 :]:
-                    self._feed(other, missed)
+                    if other in self._waiting:
+                        self._feed(other, missed)
                 return
 
     async def emptied(self, within: float) -> None:

@@ -134,9 +134,12 @@ class ConnectionManager(Stepper[m.Input], Generic[ConnectionT]):
     @property
     def state(self) -> State:
         """The channel's current state; IDLE if the connection has ended, even if that has not been handled yet."""
+        return self._shown(self._state)
+
+    def _shown(self, state: m.MachineState) -> State:
         connection = self.connection
         gone = connection is not None and not connection.alive()
-        return State.IDLE if gone else self._state.phase.state
+        return State.IDLE if gone else state.phase.state
 
     @property
     def is_failing(self) -> bool:
@@ -215,10 +218,10 @@ class ConnectionManager(Stepper[m.Input], Generic[ConnectionT]):
 
     def status(self) -> ConnectionStatus:
         """Return the channel's status (CH-11). Any thread may call this, because it changes nothing."""
-        state = self._state
+        state = self._state  # read once, because another thread may step the machine meanwhile
         start = state.next_start
         return ConnectionStatus(
-            state=self.state,
+            state=self._shown(state),
             attempt=state.attempt,
             in_flight=state.in_flight or state.awaits_turn,
             last_error=state.failure,
@@ -338,10 +341,10 @@ class ConnectionManager(Stepper[m.Input], Generic[ConnectionT]):
             self._live(outcome)
 
     def _live(self, connection: ConnectionT) -> None:
-        self.connection = connection
         if isinstance(connection, Reporting):
             connection.answered = self._answered  # it pays for the next attempt (CB-7)
-        loss = connection.loss()
+        loss = connection.loss()  # which may make the connector call `look`, before the machine knows of the connection
+        self.connection = connection
         if loss is not None:  # it has already ended, so do not report success
             self._inputs.append(m.SettingsReceived())
             self._lost(connection, loss)

@@ -21,7 +21,7 @@ from grpc_backoff.probe.http2 import Http2Connector
 from grpc_backoff.probe.looks import look_at_certificate, look_for_tls, look_in_plaintext
 from grpc_backoff.probe.reply import Answerer, Reply
 from grpc_backoff.probe.stages import NoSettings, NoTunnel, Security, WrongAlpn
-from grpc_backoff.probe.wire import TLS_ALERT, TLS_HANDSHAKE, describe
+from grpc_backoff.probe.wire import HALF, INVALID, TLS_ALERT, TLS_HANDSHAKE, VIOLATIONS, describe
 
 
 class Diagnosis(NamedTuple):
@@ -79,13 +79,27 @@ def diagnose_loss(loss: Loss) -> Diagnosis:
             "The server sent SETTINGS and then GOAWAY with an error.",
             "See its message above. ENHANCE_YOUR_CALM means too many pings or connections: compare keepalive settings.",
         )
+    if loss.reason.startswith(VIOLATIONS):
+        return Diagnosis("The server sent SETTINGS, and then what is not valid HTTP/2: see above.", _SPEAKS_WRONGLY)
     return Diagnosis(
         "The server sent SETTINGS and closed the connection at once.",
         "It, or a proxy in front of it, turns connections away: check its limits and its log.",
     )
 
 
-_CALLS_FAIL = "Until then, calls fail although the channel is READY: only a retry policy repeats them."
+_SPEAKS_WRONGLY = "Look at its log, and at that of a proxy in front of it; compare with another version of either."
+_REFUSALS = range(400, 500)
+"""The HTTP statuses with which a proxy refuses a call that it could have passed on."""
+_REFUSED = Diagnosis(
+    "The connection ends at a proxy, or at a web server, which refuses the call.",
+    "Compare its routes and limits, and the credentials that it wants, with the call. It may treat the health service, "
+    "which was called here, otherwise than other services.",
+)
+_NOT_BEHIND = Diagnosis(
+    "The connection ends at a proxy, and the server behind it has not answered the call.",
+    "Check whether that server is up, its address in the proxy's configuration, and whether the proxy speaks HTTP/2 to "
+    "it. Until then, calls fail although the channel is READY: only a retry policy repeats them.",
+)
 
 
 def diagnose_reply(reply: Reply | None) -> Diagnosis | None:
@@ -101,10 +115,11 @@ def diagnose_reply(reply: Reply | None) -> Diagnosis | None:
             "Check the log of the server, or of a proxy in front of it, for limits and for a server that died.",
         )
     if reply.answerer is Answerer.PROXY:
+        return _REFUSED if reply.http in _REFUSALS else _NOT_BEHIND
+    if not reply.code:
         return Diagnosis(
-            "The connection ends at a proxy, and the server behind it has not answered the call.",
-            "Check whether that server is up, its address in the proxy's configuration, and whether the proxy speaks "
-            f"HTTP/2 to it. {_CALLS_FAIL}",
+            "The server answers without a gRPC status that clients know, so calls on it fail.",
+            "Check whether it, or a proxy in front of it, can send HTTP/2 trailers, in which gRPC has the status.",
         )
     if reply.health in ("NOT_SERVING", "UNKNOWN"):
         return Diagnosis(
@@ -360,11 +375,15 @@ async def _settings_behind_tls(found: NoSettings, tried: Http2Connector) -> Diag
 def _no_settings(found: NoSettings) -> Diagnosis:
     if found.head.startswith(b"HTTP/"):
         return _HTTP1
-    if found.head:
+    came = describe(found.head) if found.head else ""
+    if came == INVALID:
+        return Diagnosis("The server speaks HTTP/2, but its SETTINGS are not valid: see above.", _SPEAKS_WRONGLY)
+    if came not in ("", HALF):
         return Diagnosis("This is not a gRPC server: see its answer above.", _ANOTHER_PORT)
     if isinstance(found.error, TimeoutError):
+        said = "stops in the middle of its first frame" if came else "sends nothing"
         return Diagnosis(
-            "The server accepts the connection but sends nothing: it hangs, is overloaded, or is not an HTTP/2 server.",
+            f"The server accepts the connection but {said}: it hangs, is overloaded, or is not an HTTP/2 server.",
             _SILENT,
         )
     return Diagnosis("The server accepts the connection and hangs up.", _LOGS)

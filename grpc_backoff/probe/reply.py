@@ -102,7 +102,8 @@ class Reply(NamedTuple):
         elif self.code:
             words = [f"{self.code} {self.details!r}" if self.details else self.code]
         else:
-            words = [f"HTTP {self.http}"]
+            missing = ", no gRPC status" if self.answerer is Answerer.SERVER else ""
+            words = [f"HTTP {self.http}{missing}"]
         return ", ".join([*words, *([f"server {self.by}"] if self.by else [])])
 
 

@@ -37,6 +37,11 @@ except ImportError as error:
 TLS_ALERT, TLS_HANDSHAKE = b"\x15\x03", b"\x16\x03"
 """How records of TLS begin; 3 is the version of TLS, and of SSL 3 before it."""
 
+HALF, INVALID = "it stopped in the middle of its SETTINGS frame", "its SETTINGS frame is not valid"
+"""What `describe` says of servers that speak HTTP/2."""
+VIOLATIONS = ("it violated HTTP/2", "it announced a frame of")
+"""How the reason begins if this side has ended the connection because of what the server sent."""
+
 _FRAME_HEADER = 9
 _SETTING = 6
 _DEFAULT_FRAME_SIZE = 16384
@@ -72,6 +77,7 @@ class Wire:
         self.loss: Loss | None = None
         self.reply: Reply | None = None
         self._received = Reply({}, {})
+        self._message_of = 0  # the stream whose message is still to be sent
         self._unread = bytearray()
         self._h2 = H2Connection(H2Configuration(client_side=True))
         self._h2.local_settings = Settings(client=True, initial_values={SettingCodes.ENABLE_PUSH: 0})
@@ -92,9 +98,15 @@ class Wire:
             "content-type": "application/grpc",
             "user-agent": "grpc-backoff",
         }
-        stream = self._h2.get_next_available_stream_id()
-        self._h2.send_headers(stream, [*headers.items()])
-        self._h2.send_data(stream, _EMPTY_MESSAGE, end_stream=True)
+        self._message_of = self._h2.get_next_available_stream_id()
+        self._h2.send_headers(self._message_of, [*headers.items()])
+        self._send_message()
+
+    def _send_message(self) -> None:
+        """Send the call's message as soon as the server's flow control has room for it."""
+        if self._message_of and self._h2.local_flow_control_window(self._message_of) >= len(_EMPTY_MESSAGE):
+            self._h2.send_data(self._message_of, _EMPTY_MESSAGE, end_stream=True)
+            self._message_of = 0
 
     def say_goodbye(self) -> None:
         """Prepare GOAWAY(NO_ERROR); anything that arrives afterwards is ignored."""
@@ -114,10 +126,12 @@ class Wire:
             try:
                 events = self._h2.receive_data(frame)
             except Exception as error:  # noqa: BLE001 - the parser may raise anything for invalid input
-                self.loss = Loss(f"it violated HTTP/2: {error}")  # h2 has prepared a GOAWAY
+                self.loss = Loss(f"{VIOLATIONS[0]}: {error}")  # h2 has prepared a GOAWAY
                 return
             for event in events:
                 self._note(event)
+            if self.loss is None and self.reply is None:
+                self._send_message()
 
     def _next_frame(self) -> bytes | None:
         if len(self._unread) < _FRAME_HEADER:
@@ -126,7 +140,7 @@ class Wire:
         if self.settings is None and not _begins_with_settings(self._unread):
             self._break_off(describe(self.head), ErrorCodes.PROTOCOL_ERROR)
         elif length > self._h2.max_inbound_frame_size:  # reject it before it arrives, so that it cannot fill memory
-            self._break_off(f"it announced a frame of {length} bytes", ErrorCodes.FRAME_SIZE_ERROR)
+            self._break_off(f"{VIOLATIONS[1]} {length} bytes", ErrorCodes.FRAME_SIZE_ERROR)
         elif len(self._unread) >= _FRAME_HEADER + length:
             frame = bytes(self._unread[: _FRAME_HEADER + length])
             del self._unread[: _FRAME_HEADER + length]
@@ -182,12 +196,14 @@ def describe(head: bytes) -> str:
         return "it answered in TLS"
     if len(head) < _FRAME_HEADER:
         return f"it sent only {_text(head)}"
-    if _begins_with_settings(head):
-        return "it stopped in the middle of its SETTINGS frame"
     frame, length = _frame(head)
+    if _begins_with_settings(head):
+        return INVALID if len(head) >= min(_HEAD, _FRAME_HEADER + length) else HALF
     if frame is None or isinstance(frame, ExtensionFrame) or length > _DEFAULT_FRAME_SIZE:
         return f"it does not speak HTTP/2; it sent {_text(head[:_SHOWN])}"
-    return f"its first frame was {type(frame).__name__.removesuffix('Frame')}, not SETTINGS"
+    bad = isinstance(frame, SettingsFrame)
+    kind = "malformed, or only an acknowledgement" if bad else type(frame).__name__.removesuffix("Frame")
+    return f"its first frame was {kind}, not SETTINGS"
 
 
 def _frame(data: bytes | bytearray) -> tuple[Frame | None, int]:

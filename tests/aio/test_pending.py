@@ -75,3 +75,26 @@ async def test_a_connection_that_is_lost_while_calls_are_told():
         pending.add(Mock(feed=given.append, is_early=False, is_answered=False))
     pending.release()
     assert told == [[ConnectionReady()], [Missed(1)], [Missed(1)]]
+
+
+async def test_a_call_that_causes_another_release():
+    """PO-14, CH-3: if a call that is told of a connection causes another `release`, each call is told once."""
+    pending = PendingCalls("target", asyncio.get_running_loop())
+    pending.pool = Mock(made=1, is_paid=False, waits_for_room=False)
+    told = [[], [], []]
+
+    def call(number):
+        def feed(input_):
+            told[number].append(input_)
+            if number == 0:
+                pending.release(1)
+            pending.discard(made)
+
+        made = Mock(feed=feed)
+        return made
+
+    for number in range(3):
+        pending.add(call(number))
+    pending.release()
+    assert told == [[ConnectionReady()]] * 3
+    assert len(pending) == 0

@@ -22,7 +22,9 @@ from grpc_backoff import (
     Stage,
     State,
 )
+from grpc_backoff.connection.connector import Loss
 from grpc_backoff.decide.connections.connection_machine import ResetRequested
+from grpc_backoff.decide.connections.shown import explain
 from grpc_backoff.engine.registry import Registry
 from grpc_backoff.testing import Fails, FakeClock, Hangs, Succeeds
 from grpc_backoff.testing.connector import ScriptedConnection
@@ -156,7 +158,9 @@ async def test_a_loss_whose_reason_is_being_found_out(parts):
     await made.look()
 
     assert made.manager.state is State.IDLE
-    assert made.manager.status().state is State.IDLE
+    status = made.manager.status()
+    assert (status.state, status.last_error) == (State.IDLE, None)
+    assert explain("t", status).endswith("; the connection ended before the call could use it"), "CH-4"
     assert made.slot.states == [State.CONNECTING, State.READY], "who waits for a change goes on waiting"
     del connection.loss
     connection.end()
@@ -165,6 +169,28 @@ async def test_a_loss_whose_reason_is_being_found_out(parts):
     assert made.kinds() == [AttemptStarted, Connected, Disconnected]
     assert connection.retired
     assert made.manager.connection is None
+    made.manager.close()
+
+
+async def test_a_status_is_of_one_moment(parts):
+    """CH-11: a loss that is handled while another thread reads the status does not show in half of it."""
+    made = parts(Succeeds())
+    made.manager.want()
+    await made.clock.advance(0.1)
+    (connection,) = made.connector.connections
+
+    def alive():
+        del connection.alive
+        made.manager.rest(connection)
+        return True
+
+    connection.alive = alive
+    status = made.manager.status()
+    assert (status.state, status.last_error) == (State.READY, None)
+    assert status.ready_since is not None
+    status = made.manager.status()
+    assert (status.state, status.last_error.stage) == (State.IDLE, Stage.ESTABLISHED)
+    assert status.ready_since is None
     made.manager.close()
 
 
@@ -190,6 +216,31 @@ async def test_over_as_it_is_made(parts):
         return connection
 
     made.connector.connect = hanging_up
+    made.manager.want()
+    await made.clock.advance(0.1)
+    assert made.kinds() == [AttemptStarted, Connected, Disconnected]
+    assert made.manager.connection is None
+    made.manager.close()
+
+
+async def test_over_as_it_is_looked_at(parts):
+    """CB-15, RO-1: so does one that was up, and whose connector finds and reports the end only when it is asked."""
+    made = parts(Succeeds())
+    connect = made.connector.connect
+
+    async def ended(limit):
+        connection = await connect(limit)
+        over = Loss("gone")
+
+        def loss():
+            connection.loss = lambda: over
+            made.manager.look()
+            return over
+
+        connection.loss = loss
+        return connection
+
+    made.connector.connect = ended
     made.manager.want()
     await made.clock.advance(0.1)
     assert made.kinds() == [AttemptStarted, Connected, Disconnected]

@@ -12,6 +12,7 @@ import ssl
 import grpc
 import pytest
 import trustme
+from hyperframe.frame import SettingsFrame
 
 from grpc_backoff import ConnectError, Failure, Stage
 from grpc_backoff.base.base_errors import OptionError
@@ -264,7 +265,17 @@ SERVERS = {
         secure=True,
     ),
     "another frame": at(plain("read", goaway(), "hold"), Stage.SETTINGS, "its first frame was GoAway"),
-    "half a frame": at(plain("read", SETTINGS[:10]), Stage.SETTINGS, "it stopped in the middle of its SETTINGS frame"),
+    "half a frame, and silence": at(
+        plain("read", SETTINGS[:10], "hold"), Stage.SETTINGS, "stops in the middle of its first frame", limit=0.3
+    ),
+    "forbidden SETTINGS": at(
+        plain("read", SettingsFrame(0, settings={5: 1}).serialize(), "hold"),
+        Stage.SETTINGS,
+        *("its SETTINGS frame is not valid", "speaks HTTP/2, but its SETTINGS are not valid"),
+    ),
+    "half a frame": at(
+        plain("read", SETTINGS[:10]), Stage.SETTINGS, "it stopped in the middle of its SETTINGS frame", "hangs up."
+    ),
     "TLS": at(plain("read", TLS_ALERT), Stage.SETTINGS, "it answered in TLS", "port: it answers in TLS.", "--tls"),
     "grpc's TLS port": at(
         lambda: serving(credentials=grpc.ssl_server_credentials([KEY])), Stage.SETTINGS, "This is a TLS port"
@@ -413,6 +424,8 @@ async def test_a_grpc_server_that_wants_a_client_certificate():
         (Loss("GOAWAY NO_ERROR", graceful=True), "shutting down"),
         (Loss("GOAWAY ENHANCE_YOUR_CALM"), "then GOAWAY with an error"),
         (Loss("the server closed the connection"), "closed the connection at once"),
+        (Loss("it announced a frame of 16777215 bytes"), "not valid HTTP/2"),
+        (Loss("it violated HTTP/2: Invalid stream ID for peer."), "not valid HTTP/2"),
     ],
 )
 def test_lost_at_once(loss, words):

