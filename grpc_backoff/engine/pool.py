@@ -318,6 +318,8 @@ class BasePool(ABC, Generic[ConnectionT]):
             return only.status()
         state, statuses = self.state, [slot.manager.status() for slot in self._live()]
         main = next((status for status in statuses if status.state is state), statuses[0])
+        if state is _READY:  # unless the connection was lost meanwhile
+            state = main.state
         ready = state is _READY
         planned = [status.next_attempt_in for status in statuses if status.next_attempt_in is not None]
         return replace(

@@ -176,6 +176,27 @@ async def test_the_machine_takes_over_while_a_connection_is_announced():
             assert [slot.role for slot in channel.connection_status().connections] == [Role.SERVING]
 
 
+async def test_a_connection_that_is_lost_while_the_status_is_read():
+    """CH-11: with threads, the connection may be lost once the state was read; a status of READY has its time."""
+    parts = Parts([Succeeds()], max_connections=2)
+    parts.pool.want()
+    await parts.clock.advance(5)
+    assert (parts.pool.status().state, parts.pool.status().ready_since is None) == (State.READY, False)
+    live = parts.pool._live
+
+    def lose():
+        found = live()
+        parts.connectors[0].connections[0].end()
+        found[0].manager.look()
+        return found
+
+    parts.pool.only, parts.pool._live = None, lose
+    status = parts.pool.status()
+    assert (status.state is State.READY) is (status.ready_since is not None)
+    del parts.pool._live
+    await parts.close()
+
+
 async def test_a_pool_that_belongs_to_another_process_hears_of_no_name():
     """FK-1: what was resolved for the parent of a fork is not reported in the child."""
     parts = Parts(round_robin=True)
