@@ -137,6 +137,7 @@ class ThreadedState(Protocol):
     debug_error_string: str | bytes | None
     cancelled: bool
     response: object
+    dropped: object
 
 
 class BackgroundCall(grpc.RpcError):

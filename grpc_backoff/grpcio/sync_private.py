@@ -14,7 +14,7 @@ from copy import copy
 from itertools import repeat
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import grpc
 import grpc.experimental
@@ -143,10 +143,19 @@ def end_broken(call: shapes.BackgroundCall) -> None:
 
     grpcio only marks such a call as failed. It goes on, unread, until its deadline.
     """
-    state = call._state  # noqa: SLF001
+    _end_if_broken(call._state, call._call)  # noqa: SLF001
+
+
+def _end_if_broken(state: shapes.ThreadedState, core_call: shapes.ThreadedCoreCall) -> None:
     with state.condition:
         if state.code is not None and cygrpc.OperationType.receive_status_on_client in state.due:
-            call._call.cancel(_common.STATUS_CODE_TO_CYGRPC_STATUS_CODE[state.code], state.details)  # noqa: SLF001
+            core_call.cancel(_common.STATUS_CODE_TO_CYGRPC_STATUS_CODE[state.code], state.details)
+
+
+def end_broken_once_dropped(call: shapes.BackgroundCall) -> None:
+    """Do what `end_broken` does once the program has dropped the call, as grpcio does with calls that still run."""
+    state, core_call = call._state, call._call  # noqa: SLF001
+    state.dropped = ref(call, lambda _: _end_if_broken(state, core_call))
 
 
 def unavailable(details: str) -> grpc.RpcError:

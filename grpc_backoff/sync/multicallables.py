@@ -27,7 +27,12 @@ from grpc_backoff.engine.call import CallSetup
 from grpc_backoff.engine.channel import BaseChannel
 from grpc_backoff.engine.method import Arguments, Method, is_stream
 from grpc_backoff.grpcio.forks import refuse_inherited
-from grpc_backoff.grpcio.sync_private import CLOSED_TEXT, channel_to_nowhere, inherited_deadline
+from grpc_backoff.grpcio.sync_private import (
+    CLOSED_TEXT,
+    channel_to_nowhere,
+    end_broken_once_dropped,
+    inherited_deadline,
+)
 from grpc_backoff.sync.call import Attempts, BlockingCall, Entry, FutureCall, follow
 from grpc_backoff.sync.calls import Calls
 from grpc_backoff.sync.core_connector import CoreConnection
@@ -139,6 +144,8 @@ class MultiCallable(Method):
         try:
             call = Attempts(self.enter, self.arity, style, request, arguments).make(entry, arguments.timeout, ())
             follow(call, connection, token)
+            if style == "__call__":
+                end_broken_once_dropped(call)
         except BaseException:
             connection.ended(token)
             raise

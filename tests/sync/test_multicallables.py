@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 
 import grpc
@@ -98,6 +99,24 @@ def test_a_blocking_call_leaves_its_connection(server, end):
                 method(Message())
         assert len(ends.waits) == 1
         assert connection.calls == set()
+
+
+def test_a_stream_that_cannot_be_deserialized(server):
+    """CH-6: such a stream leaves its connection once the program drops it, so a replaced connection can be closed."""
+
+    def parsed(_message):
+        raise ValueError("mine")
+
+    with grpc_backoff.insecure_channel(server.target) as channel:
+        grpc.channel_ready_future(channel).result(20)
+        connection = channel.connection()
+        reading = channel.unary_stream("/echo.v1.Echo/Down", Message.SerializeToString, parsed)(Message(count=9))
+        with pytest.raises(grpc.RpcError, match="Exception deserializing response!"):
+            next(reading)
+        assert connection.calls
+        del reading
+        gc.collect()  # an error refers to itself by its traceback
+        until(lambda: not connection.calls)
 
 
 @pytest.mark.parametrize(("disabled", "waits"), [(1, None), (0, False)])
