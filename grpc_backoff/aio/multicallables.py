@@ -375,7 +375,7 @@ async def _forward(_last: object, _continuation: object, details: grpc.aio.Clien
 
 
 def _give_up(call: grpc.aio.Call, task: asyncio.Task[object]) -> None:
-    """Cancel a call whose interceptors were cancelled before they returned it: nobody else has it (CH-1).
+    """Cancel a call whose interceptors were cancelled before they returned it, so its caller has none (CH-1).
 
     Tracers wait there for the call's status. With plain grpcio, such a call runs on at the server.
     """
