@@ -57,13 +57,14 @@ connections: WeakSet[CoreConnection] = WeakSet()
 class CoreConnection(CoreDial):
     """One dial of a C-core channel, and the connection that it makes."""
 
+    _connector: CoreConnector
+
     def __init__(self, owner: CoreConnector, limit: float, tell: Tell) -> None:
         """Start to dial; `limit` is the attempt's time limit, in seconds. `tell` is called with the outcome."""
         super().__init__(owner, tell)
         self.core_channel = CoreChannel(
             owner.make_channel(limit), owner.loop, owner.clock.now, self.look, self._left, self._judge, self.look
         )
-        self._owner = owner
         if owner.pings:
             self.core_channel.watch_ends(self._look_for_complaint)
         self._closing = False
@@ -77,11 +78,11 @@ class CoreConnection(CoreDial):
 
     def last_used(self) -> float:
         """Return when a call last used the connection, in seconds on the channel's clock: now, if a call is running."""
-        return self._owner.clock.now() if self.core_channel.running else self.core_channel.left
+        return self._connector.clock.now() if self.core_channel.running else self.core_channel.left
 
     def _look_for_complaint(self) -> None:
         """Look whether the connection has ended because the server got too many pings."""
-        if self._owner.pings and not self._complaints.heard and not self.alive():
+        if self._connector.pings and not self._complaints.heard and not self.alive():
             for call, _ in self.core_channel.calls():
                 if call.done():
                     self._complaints.look(aio_private.details_of(call))
@@ -126,7 +127,7 @@ class CoreConnection(CoreDial):
         try:
             await self.core_channel.close(grace)
         except asyncio.CancelledError:
-            self._owner.spawn(self.core_channel.close())  # each await of a cancelled scope of anyio is cancelled
+            self._connector.spawn(self.core_channel.close())  # each await of a cancelled scope of anyio is cancelled
             raise
 
     def leave_alone(self) -> object:
@@ -140,9 +141,9 @@ class CoreConnection(CoreDial):
     def look(self, *, left: bool = False) -> None:
         """Step the machine with what the core shows; `left` is as in `Looked`."""
         core = self.core_channel
-        if self._owner.loop.is_closed():
+        if self._connector.loop.is_closed():
             return  # garbage-collected calls may end that late
-        unused = self._owner.clock.now() - self.last_used()
+        unused = self._connector.clock.now() - self.last_used()
         self.feed(m.Looked(core.shown(), core.running, unused, core.served, self._refused, self._dropped, left))
 
     def shown(self) -> int:
@@ -160,7 +161,7 @@ class CoreConnection(CoreDial):
 
     def _ask(self) -> None:
         ask: Callable[..., grpc.aio.Call] = self.core_channel.channel.unary_unary(EXPLAIN_METHOD)
-        question = ask(self._owner.question, wait_for_ready=False, timeout=EXPLAIN_TIMEOUT)
+        question = ask(self._connector.question, wait_for_ready=False, timeout=EXPLAIN_TIMEOUT)
         self.core_channel.began(question, None)
         question.add_done_callback(self._answer)
         self._question = question  # if nothing refers to a call, grpcio cancels it
@@ -172,7 +173,7 @@ class CoreConnection(CoreDial):
 
     def _close(self) -> None:
         if not self._closing:
-            self._owner.spawn(self.core_channel.close(lost=True))
+            self._connector.spawn(self.core_channel.close(lost=True))
 
 
 class SoonDial:
@@ -180,14 +181,14 @@ class SoonDial:
 
     def __init__(self, owner: CoreConnector, limit: float, tell: Tell) -> None:
         """Take the arguments of `CoreConnection`."""
-        self._owner, self._limit, self._tell = owner, limit, tell
+        self._connector, self._limit, self._tell = owner, limit, tell
         self._dial: CoreConnection | None = None
         # Use a new context, because the connection outlives the call that happened to ask for it.
         self._start: asyncio.Handle | None = owner.loop.call_soon(self._begin, context=Context())
 
     def _begin(self) -> None:
         tell, self._tell, self._start = self._tell, unheard, None
-        self._dial = self._owner.dial_late(self._limit, tell)
+        self._dial = self._connector.dial_late(self._limit, tell)
 
     def decided(self) -> bool:
         """Return whether the core has an outcome that has not been reported yet."""

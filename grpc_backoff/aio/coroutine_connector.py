@@ -13,7 +13,7 @@ from grpc_backoff.connection.connector import ConnectError, Connector
 from grpc_backoff.engine.core_connector import SlotConnector, Tell, unheard
 from grpc_backoff.engine.home import Home
 
-_LOG = logging.getLogger("grpc_backoff.aio.manager")
+_LOG = logging.getLogger(__name__)
 
 
 class SharedConnector:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from grpc_backoff.connection.connector import AttemptInFlight
     from grpc_backoff.engine.home import Home
 
-_LOG = logging.getLogger("grpc_backoff.sharing.manager")
+_LOG = logging.getLogger(__name__)
 Options = Sequence[tuple[str, object]]
 DialT = TypeVar("DialT", bound="AttemptInFlight")
 Tell = Callable[[Any], None]

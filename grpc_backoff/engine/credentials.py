@@ -33,7 +33,7 @@ from grpc_backoff.config.credentials import (
 )
 from grpc_backoff.engine.finder import Finder
 
-_LOG = logging.getLogger("grpc_backoff.sharing.credentials")
+_LOG = logging.getLogger(__name__)
 
 _MARGIN = 0.25
 """How long before an attempt's limit the wait for its credentials ends, in seconds, so that they are the reason."""

@@ -17,16 +17,16 @@ Copies = dict[int, tuple[Any, object]]
 """Copies by their numbers, each with the connection that it is on."""
 
 
-def must_wait(calls: Any, places: Sequence[object], choose: Callable[[], object | None]) -> float:
-    """Return the seconds until the connection of a call's next copy takes one beside those that run on `places`.
+def must_wait(calls: Any, connections: Sequence[object], choose: Callable[[], object | None]) -> float:
+    """Return the seconds until the connection of a call's next copy takes one beside those that run on `connections`.
 
     `choose` returns that connection; None if there is none.
     """
     now = calls.now()
-    if not any(resets_of(place).hold(now) for place in places):
+    if not any(resets_of(connection).hold(now) for connection in connections):
         return 0.0
-    place = choose()
-    return 0.0 if place is None else resets_of(place).hold(now)
+    connection = choose()
+    return 0.0 if connection is None else resets_of(connection).hold(now)
 
 
 class Losers:

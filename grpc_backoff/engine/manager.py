@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from grpc_backoff.connection.connector import AttemptInFlight, CallbackConnector, LiveConnection
     from grpc_backoff.engine.home import Home
 
-_LOG = logging.getLogger("grpc_backoff.sharing.manager")
+_LOG = logging.getLogger(__name__)
 _TRANSIENT_FAILURE = State.TRANSIENT_FAILURE  # up to Python 3.11, access to a member is slow
 
 

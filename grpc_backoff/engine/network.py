@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from grpc_backoff.base import threads
 
-_LOG = logging.getLogger("grpc_backoff.sharing.network")
+_LOG = logging.getLogger(__name__)
 
 _TOGETHER = 0.1
 """How long changes of the network are collected, in seconds, because one change causes many messages."""

@@ -21,7 +21,7 @@ from grpc_backoff.decide.connections.shown import explain
 if TYPE_CHECKING:
     from grpc_backoff.grpcio.call_errors import NoConnectionError
 
-_LOG = logging.getLogger("grpc_backoff.channel.pending")
+_LOG = logging.getLogger(__name__)
 READY = ConnectionReady()
 
 

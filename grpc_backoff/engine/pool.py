@@ -104,6 +104,8 @@ class SlotParts(NamedTuple, Generic[ConnectionT]):
 class BasePool(ABC, Generic[ConnectionT]):
     """The connections of one or more channels; subclasses know the API.
 
+    From when there are rules for several slots, these keep `parts`, `only`, `serving` and `made_before` up to date.
+
     Attributes:
         key: identifies the channel in the pool's events.
         pending: the queue of pending calls.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from grpc_backoff.engine.health import HealthWatch
     from grpc_backoff.engine.liveness import ConnectionWatch, Keeper
 
-_LOG = logging.getLogger("grpc_backoff.sharing.liveness")
+_LOG = logging.getLogger(__name__)
 _PROXY = (
     "%s: the answer to a liveness call came through a proxy (header %s). If the proxy spreads calls over several "
     "servers, or answers for them, quiet_after says nothing about the server of a running call."

@@ -26,7 +26,7 @@ from grpc_backoff.grpcio.private import NOWHERE, UNSEEN, Status, cygrpc
 if TYPE_CHECKING:
     from grpc_backoff.grpcio import shapes
 
-_LOG = logging.getLogger("grpc_backoff.sync.grpcio")
+_LOG = logging.getLogger(__name__)
 
 _channel: Any = importlib.import_module("grpc._channel")
 _common: Any = importlib.import_module("grpc._common")

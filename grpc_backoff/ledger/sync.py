@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
 from grpc_backoff.aio.channel import Channel
-from grpc_backoff.ledger import ledger as core
+from grpc_backoff.ledger import ledger as on_asyncio
 from grpc_backoff.ledger.errors import LedgerUnavailableError, wrong_type
 from grpc_backoff.ledger.operation_events import LedgerHooks
 from grpc_backoff.ledger.preparing import check_prepared
@@ -33,7 +33,7 @@ ResultT = TypeVar("ResultT")
 
 
 def _blocking(
-    method: Callable[Concatenate[core.Ledger, P], Coroutine[object, object, ResultT]],
+    method: Callable[Concatenate[on_asyncio.Ledger, P], Coroutine[object, object, ResultT]],
 ) -> Callable[Concatenate[Ledger, P], ResultT]:
     """Return the same method as a blocking one."""
 
@@ -58,7 +58,7 @@ class Ledger:
     must not call this object.
     """
 
-    _ledger: core.Ledger
+    _ledger: on_asyncio.Ledger
 
     def __init__(self) -> None:
         """Start the ledger's thread; use `open` instead."""
@@ -76,7 +76,7 @@ class Ledger:
         """Open a database; the arguments and errors are those of `grpc_backoff.ledger.Ledger.open`."""
         made = cls()
         try:
-            made._ledger = made._wait(core.Ledger.open(url, hooks=_in_threads(hooks), **keywords))
+            made._ledger = made._wait(on_asyncio.Ledger.open(url, hooks=_in_threads(hooks), **keywords))
         except BaseException:
             made._end()
             raise
@@ -202,24 +202,24 @@ class Ledger:
 
     # Everything else is as in asyncio.
 
-    record_failure = _blocking(core.Ledger.record_failure)
-    record_success = _blocking(core.Ledger.record_success)
-    set_backoff = _blocking(core.Ledger.set_backoff)
-    get = _blocking(core.Ledger.get)
-    find = _blocking(core.Ledger.find)
-    attempts = _blocking(core.Ledger.attempts)
-    ready = _blocking(core.Ledger.ready)
-    queue = _blocking(core.Ledger.queue)
-    queues = _blocking(core.Ledger.queues)
-    pause = _blocking(core.Ledger.pause)
-    resume = _blocking(core.Ledger.resume)
-    replay = _blocking(core.Ledger.replay)
-    resolve = _blocking(core.Ledger.resolve)
-    retarget = _blocking(core.Ledger.retarget)
-    discard = _blocking(core.Ledger.discard)
-    prune = _blocking(core.Ledger.prune)
-    migrate = _blocking(core.Ledger.migrate)
-    wait = _blocking(core.Ledger.wait)
+    record_failure = _blocking(on_asyncio.Ledger.record_failure)
+    record_success = _blocking(on_asyncio.Ledger.record_success)
+    set_backoff = _blocking(on_asyncio.Ledger.set_backoff)
+    get = _blocking(on_asyncio.Ledger.get)
+    find = _blocking(on_asyncio.Ledger.find)
+    attempts = _blocking(on_asyncio.Ledger.attempts)
+    ready = _blocking(on_asyncio.Ledger.ready)
+    queue = _blocking(on_asyncio.Ledger.queue)
+    queues = _blocking(on_asyncio.Ledger.queues)
+    pause = _blocking(on_asyncio.Ledger.pause)
+    resume = _blocking(on_asyncio.Ledger.resume)
+    replay = _blocking(on_asyncio.Ledger.replay)
+    resolve = _blocking(on_asyncio.Ledger.resolve)
+    retarget = _blocking(on_asyncio.Ledger.retarget)
+    discard = _blocking(on_asyncio.Ledger.discard)
+    prune = _blocking(on_asyncio.Ledger.prune)
+    migrate = _blocking(on_asyncio.Ledger.migrate)
+    wait = _blocking(on_asyncio.Ledger.wait)
 
 
 def _run(started: concurrent.futures.Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]) -> None:

@@ -94,6 +94,8 @@ class CoreConnection(CoreDial, Gate):
         streamed: whether the connection has carried a call that grpcio serves on a separate thread.
     """
 
+    _connector: CoreConnector
+
     def __init__(self, owner: CoreConnector, limit: float, tell: Tell) -> None:
         """Start to dial; `limit` is the attempt's time limit, in seconds. `tell` is called with the outcome."""
         super().__init__(owner, tell)
@@ -105,7 +107,6 @@ class CoreConnection(CoreDial, Gate):
         self.retired = False
         self.served = False
         self.streamed = False
-        self._owner = owner
         self._closing: Running | None = None
         self.channel = owner.make_channel(limit)
         self.check = state_check(self.channel)
@@ -155,7 +156,7 @@ class CoreConnection(CoreDial, Gate):
             self.room.leave(token)
         self.used = self.now()
         if self.retired and (not self.calls or (self.served and not self._state.served)):
-            self._owner.conductor.post(self.look)
+            self._connector.conductor.post(self.look)
 
     def refusal(self, error: ValueError) -> Exception:
         """Return what a call that has entered raises if grpcio refuses it: if its peer is dead, not that (PO-2)."""
@@ -168,19 +169,19 @@ class CoreConnection(CoreDial, Gate):
         """Record a message of a response stream. Thread-safe."""
         self.served = True
         if self.retired and not self._state.served:
-            self._owner.conductor.post(self.look)
+            self._connector.conductor.post(self.look)
 
     def failed(self, code: grpc.StatusCode | None, token: object = None, details: str | bytes | None = "") -> None:
         """Record a call's failure; if the connection broke at the same time, look at it at once. Thread-safe."""
         calls, name = self.calls, "" if code is None else code.name
         text = details.decode(errors="replace") if isinstance(details, bytes) else details or ""
-        if self._owner.pings:
+        if self._connector.pings:
             self._complaints.look(text)
         if type(calls) is CallTimes:
             if name and shows_life(name):
                 calls.hear()
             elif (began := calls.pop(token, None)) is not None:
-                self._owner.conductor.post(partial(self.unanswered, began, calls.heard))
+                self._connector.conductor.post(partial(self.unanswered, began, calls.heard))
         if name and pays(name, text):
             self.served = True
             return
@@ -192,7 +193,7 @@ class CoreConnection(CoreDial, Gate):
             self._seen_ended = min(self._seen_ended, self.now())
         elif self.served or not self._refused:
             return
-        self._owner.conductor.post(self.look)
+        self._connector.conductor.post(self.look)
 
     # The end of the connection. Called on the conductor.
 
@@ -244,7 +245,7 @@ class CoreConnection(CoreDial, Gate):
     def ask(self, within: float, tell: Callable[[LivenessReply], object]) -> None:
         """Ask whether the peer is alive; see `Gate.ask` (LV-1)."""
         exclude_service(LIVENESS_SERVICE)
-        post, self.streamed = self._owner.conductor.post, True
+        post, self.streamed = self._connector.conductor.post, True
         began, sent = self.now(), list[float]()
 
         def ended(call: Any) -> None:
@@ -263,7 +264,7 @@ class CoreConnection(CoreDial, Gate):
     def listen(self, request: bytes, hear: Callable[[Answered | Ended], object]) -> Callable[[], object]:
         """Begin a health Watch; see `Gate.listen` (RO-1)."""
         exclude_service(LIVENESS_SERVICE)
-        post, self.streamed = self._owner.conductor.post, True
+        post, self.streamed = self._connector.conductor.post, True
         begin: Callable[..., Any] = self.channel.unary_stream(WATCH_METHOD)
         call = begin(request, wait_for_ready=False)
         listening = partial(_listen, call, lambda answer: post(partial(hear, answer)))
@@ -274,7 +275,7 @@ class CoreConnection(CoreDial, Gate):
     def fail(self, details: str) -> None:
         """End every call with UNAVAILABLE, because the peer is dead (PO-2)."""
         self._condemned = details
-        self._owner.conductor.call_at(self.now() + _FAILS_AFTER, self.close)
+        self._connector.conductor.call_at(self.now() + _FAILS_AFTER, self.close)
 
     # Driving the machine.
 
@@ -288,7 +289,7 @@ class CoreConnection(CoreDial, Gate):
         self.retired = self.retired or m.has_ended(self._state)
 
     def _notify_on(self, _shown: int) -> None:
-        self._owner.conductor.watch(self)  # which looks from time to time, whatever the state
+        self._connector.conductor.watch(self)  # which looks from time to time, whatever the state
 
     def _fail_calls(self, details: str) -> None:
         self.fail(details)
@@ -297,13 +298,13 @@ class CoreConnection(CoreDial, Gate):
         ask: Callable[..., object] = self.channel.unary_unary(EXPLAIN_METHOD)
         explained = m.Explained("OK", "")
         try:
-            ask(self._owner.question, wait_for_ready=False, timeout=EXPLAIN_TIMEOUT)  # it fails at once
+            ask(self._connector.question, wait_for_ready=False, timeout=EXPLAIN_TIMEOUT)  # it fails at once
         except grpc.RpcError as error:
             explained = m.Explained(error.code().name, error.details() or "")
         self.feed(explained)
 
     def _close(self) -> None:
-        self._owner.conductor.unwatch(self)
+        self._connector.conductor.unwatch(self)
         if self.calls or self.streamed:
             self._closing = _close_elsewhere(self.channel, self._condemned)
         else:

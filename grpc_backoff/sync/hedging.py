@@ -46,20 +46,20 @@ class _Hedged(_SteppedCall):
 
     _copies: Copies
     _losers: Losers | None = None
-    _places: tuple[CoreConnection, ...] = ()
+    _copy_connections: tuple[CoreConnection, ...] = ()
 
     @property
     def _avoided(self) -> tuple[CoreConnection, ...]:
-        return self._places  # of all copies, so that each goes to another server if there are several
+        return self._copy_connections  # of all copies, so that each goes to another server if there are several
 
     def _is_held(self) -> bool:
         """Return whether the copy that is about to begin must wait (HG-11), and tell the machine."""
-        wait = must_wait(self._calls, self._places, self._next_place) if self._state.copies.live else 0.0
+        wait = must_wait(self._calls, self._copy_connections, self._next_connection) if self._state.copies.live else 0.0
         if wait:
             self._inputs.append(h.CopyHeld(wait))
         return wait > 0
 
-    def _next_place(self) -> CoreConnection | None:
+    def _next_connection(self) -> CoreConnection | None:
         entry = None if self._attempts is None else self._attempts.enter(self._avoided)
         if entry is None:
             return None
@@ -69,7 +69,7 @@ class _Hedged(_SteppedCall):
     def _sent(self, attempt: BackgroundCall, connection: CoreConnection) -> int:
         """Record a copy that is on a connection, and tell the machine; return its number."""
         copies: h.Copies = self._state.copies
-        self._places += (connection,)
+        self._copy_connections += (connection,)
         self._copies[copies.sent] = attempt, connection
         if copies.starting:
             self._inputs.append(h.CopyBegun())
@@ -110,10 +110,10 @@ class _HedgedCall(_Hedged, FutureCall):
         self._copies: Copies = {}
 
     def _begin(self, effect: m.Begin) -> None:
-        if self._places and self._is_held():
+        if self._copy_connections and self._is_held():
             return
         super()._begin(effect)
-        if effect.wake is not None and self._places:
+        if effect.wake is not None and self._copy_connections:
             self._carry_out(ArmTimer(effect.wake))
 
     def _begun(self, attempt: BackgroundCall, entry: Entry) -> None:
@@ -144,7 +144,7 @@ class _HedgedCall(_Hedged, FutureCall):
             ended()
 
     def _copy_ended(self, number: int, attempt: BackgroundCall, status: Status | None) -> None:
-        given = self._outcome(number, attempt, self._places[number - 1], status)
+        given = self._outcome(number, attempt, self._copy_connections[number - 1], status)
         if isinstance(given, h.CopyFailed):
             self._error = attempt
         self._inputs.append(given)
@@ -163,7 +163,7 @@ class _HedgedCall(_Hedged, FutureCall):
         self._leave_others(at)
 
     def _leave_others(self, at: float | None) -> None:
-        copies, self._copies, self._places = self._copies, {}, ()
+        copies, self._copies, self._copy_connections = self._copies, {}, ()
         if copies:
             self._leave(copies, at)
 
@@ -285,7 +285,7 @@ class _HedgedBlockingCall(_Hedged, BlockingCall):
     def _receive(self) -> h.Input:
         input_ = self._serve()
         if isinstance(input_, h.CopyFailed):
-            self._connection = self._places[input_.copy - 1]  # another copy may have failed since
+            self._connection = self._copy_connections[input_.copy - 1]  # another copy may have failed since
         return input_
 
     def _serve(self) -> h.Input:
@@ -325,7 +325,7 @@ class _HedgedBlockingCall(_Hedged, BlockingCall):
 
     def _begin(self, effect: m.Begin) -> None:
         assert self._attempts is not None, "a finished call must not start an attempt"
-        if self._places and self._is_held():
+        if self._copy_connections and self._is_held():
             return
         entry, serves = self._attempts.enter(self._avoided), self._own is None
         if entry is None:
@@ -363,7 +363,7 @@ class _HedgedBlockingCall(_Hedged, BlockingCall):
             return self._outcome(number, attempt, entry[0], status)
 
     def _choose(self, number: int | None, at: float | None) -> None:
-        copies, self._copies, self._places = self._copies, {}, ()
+        copies, self._copies, self._copy_connections = self._copies, {}, ()
         self._error = None  # an earlier copy's
         if number is not None:
             attempt = copies.pop(number)[0]
