@@ -3,6 +3,9 @@
 import subprocess
 import sys
 
+import pytest
+import trustme
+
 NEW = """
 import sys
 import grpc.aio
@@ -10,6 +13,9 @@ before = set(sys.modules)
 from grpc_backoff import aio
 print(*(set(sys.modules) - before))
 """
+SLOTS = {"grpc_backoff.engine.slots", "grpc_backoff.decide.connections.pool_machine"}
+"""What a channel needs only if it has several connections, or replaces one."""
+
 LATE = {
     *("json", "urllib.parse", "ipaddress", "tomllib", "difflib", "email.utils", "h2", "random"),
     *(f"grpc_backoff.config.{part}" for part in ("credentials", "file", "methods", "names", "options")),
@@ -45,6 +51,7 @@ LATE = {
         )
     ),
     *(f"grpc_backoff.decide.connections.{part}" for part in ("slot_events", "health_machine", "liveness_machine")),
+    *SLOTS,
 }
 
 
@@ -77,3 +84,27 @@ def test_what_a_channel_without_options_needs():
     done = subprocess.run([sys.executable, "-c", PLAIN], stdout=subprocess.PIPE, text=True, check=True)
     ours = {name for name in LATE if name.startswith("grpc_backoff.")} - {"grpc_backoff.names"}
     assert set(done.stdout.split()) & ours == set()
+
+
+REPLACING = """
+import sys
+import grpc_backoff
+retry, files = sys.argv[1:]
+credentials = grpc_backoff.tls_files(files) if files else None
+make = grpc_backoff.secure_channel if files else grpc_backoff.insecure_channel
+channel = make("127.0.0.1:1", *filter(None, [credentials]), **({"retry": retry} if retry else {}))
+channel.unary_unary("/echo.v1.Echo/Unary")
+channel.close()
+print(*sys.modules)
+"""
+
+
+@pytest.mark.parametrize("what", ["a policy", "files", "neither"])
+def test_what_replaces_a_connection(what, tmp_path):
+    """CH-12, PO-10, RT-15: what a retry or new files of credentials lead to is loaded before there are any."""
+    files = tmp_path / "ca.pem"
+    trustme.CA().cert_pem.write_to_path(str(files))
+    arguments = ["standard" if what == "a policy" else "", str(files) if what == "files" else ""]
+    command = [sys.executable, "-c", REPLACING, *arguments]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    assert set(done.stdout.split()) & SLOTS == (set() if what == "neither" else SLOTS)
