@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 from concurrent.futures import ThreadPoolExecutor
 
@@ -117,7 +118,11 @@ async def test_lost_connection(kind, server):
         stub = EchoStub(channel)
         await stub.Unary(Message())
         await front.break_all()
-        await channel.wait_for_state_change(READY)
+        if hasattr(grpc.aio._channel.Channel, "_register_call"):
+            await channel.wait_for_state_change(READY)
+        else:  # before 1.8x, grpcio's core sometimes noticed the loss only when it was next used
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                await stub.Unary(Message(), wait_for_ready=True)
         assert (await stub.Unary(Message(text="again"), wait_for_ready=True)).text == "again"
 
 

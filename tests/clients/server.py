@@ -49,11 +49,19 @@ class Server:
     def start(self):
         self._server = grpc.server(ThreadPoolExecutor(16), options=[("grpc.so_reuseport", 0)])
         self._server.add_generic_rpc_handlers((self,))
-        if self._credentials is None:
-            self.port = self._server.add_insecure_port(self.target)
-        else:
-            self.port = self._server.add_secure_port(self.target, self._credentials)
+        until(self._bind)
         self._server.start()
+
+    def _bind(self):
+        """Return whether the port is free again: in a restart, a connection of another program may have got it."""
+        try:
+            if self._credentials is None:
+                self.port = self._server.add_insecure_port(self.target)
+            else:
+                self.port = self._server.add_secure_port(self.target, self._credentials)
+        except RuntimeError:
+            return False
+        return True
 
     def kill(self):
         """Stop at once: running calls fail, and new connections are refused."""
