@@ -375,9 +375,9 @@ async def _forward(_last: object, _continuation: object, details: grpc.aio.Clien
 
 
 def _give_up(call: grpc.aio.Call, task: asyncio.Task[object]) -> None:
-    """Cancel a call whose interceptors were cancelled before they returned it, so its caller has none (CH-1).
+    """Cancel a call whose interceptors were cancelled before they returned it: its caller cannot.
 
-    Tracers wait there for the call's status. With plain grpcio, such a call runs on at the server.
+    Tracers await the call's status before they return it. With plain grpcio, such a call runs on at the server.
     """
     if task.cancelled():
         call.cancel()

@@ -2,8 +2,8 @@
 
 A pool has slots: each is a connection manager with a connector of its own. Most pools have one slot all their lives and
 only pass on what its manager says. The rules for several are those of the pool's machine, which `slots.py` steps: from
-the beginning if the policy allows several connections or the pool resolves names, otherwise from when the connection is
-first to be replaced. The machine then takes over the slot as it is; until then, it would have decided nothing.
+the beginning if the policy allows several connections or the pool resolves names, otherwise from the first time that
+the connection is to be replaced. The machine then takes over the slot as it is: so far, it would have decided nothing.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class SlotParts(NamedTuple, Generic[ConnectionT]):
 class BasePool(ABC, Generic[ConnectionT]):
     """The connections of one or more channels; subclasses know the API.
 
-    From when there are rules for several slots, these keep `parts`, `only`, `serving` and `made_before` up to date.
+    Once there is a `Slots`, it keeps `parts`, `only`, `serving` and `made_before` up to date.
 
     Attributes:
         key: identifies the channel in the pool's events.
@@ -117,8 +117,8 @@ class BasePool(ABC, Generic[ConnectionT]):
         serving: the slots whose connections take new calls, one group for each endpoint.
         several: the rules for several slots; None as long as there has only been one.
         made_before: how many connections were made by slots that are gone.
-        asked: when a call last asked for a connection, in seconds on the channel's clock; with one slot, when the first
-            did.
+        asked: when a call last asked for a connection, in seconds on the channel's clock; while there is one slot, only
+            the first call that asks is noted.
         liveness: the watches over its connections, if there is reason for them (LV-1, LV-3).
         healths: the watches over the health of its servers (RO-1).
         keepalive: how often its connections ping.

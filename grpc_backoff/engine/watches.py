@@ -30,7 +30,7 @@ _PROXY = (
 
 
 def load_liveness() -> None:
-    """Import what the watches over connections, and what they lead to, need before there are any (CH-12)."""
+    """Import what the watches over connections need, and what they lead to, before there are any (CH-12)."""
     from grpc_backoff.engine import liveness, slots  # noqa: F401, PLC0415 - few channels watch their connections
 
 
