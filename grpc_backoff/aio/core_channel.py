@@ -45,7 +45,7 @@ def _refuse(*_: object, **_named: object) -> object:
 
 
 class _NoChannel:
-    """Stands for a channel of the parent's in the child of a fork."""
+    """Stands for a channel that belongs to another: to the parent, in the child of a fork, or to a later connection."""
 
     def unary_unary(self, _method: str) -> Callable[..., Any]:
         return _refuse
@@ -57,6 +57,9 @@ class _NoChannel:
 
     async def close(self) -> None:
         """Do nothing."""
+
+
+NO_CHANNEL: Any = _NoChannel()
 
 
 class CoreChannel(Gate):
@@ -294,10 +297,30 @@ class CoreChannel(Gate):
         kept = self.channel, self._tasks, self.calls(), self._unread
         self.retired, self.held, self.last_state = True, None, aio_private.SHUTDOWN_NUMBER
         self.check = _shut_down
-        self.channel, self._tasks, self.owners, self._unread = _NoChannel(), set(), {}, []  # type: ignore[assignment]
+        self.channel, self._tasks, self.owners, self._unread = NO_CHANNEL, set(), {}, []
         self._asking = None
         self.running, self._drained, self._changed, self._noticed = 0, _ignore, _ignore, _ignore
         return kept
+
+    def is_unused(self) -> bool:
+        """Return whether the connection is up, its server has answered, and nothing uses it now or refers to it."""
+        used = self.running or self._unread or self._tasks or self._notices or self.room or self.held
+        return (
+            self.served
+            and not used
+            and self.shown() == aio_private.READY_NUMBER
+            and all(release_core(call) for call, _ in self.calls())
+        )
+
+    def give_up(self) -> grpc.aio.Channel:
+        """Leave the open channel to another owner, and take it for closed."""
+        self.retired, self.held, self.last_state = True, None, aio_private.SHUTDOWN_NUMBER
+        self.check = _shut_down
+        self._drained = self._changed = self._noticed = _ignore
+        self._judge = lambda _call: False
+        self.__dict__.pop("ended", None)  # what `watch_ends` has put there refers to this object
+        channel, self.channel = self.channel, NO_CHANNEL
+        return channel
 
     async def close(self, grace: float | None = None, *, lost: bool = False) -> None:
         """Give the calls up to `grace` seconds to finish, then close the channel; nothing of it stays in the core.

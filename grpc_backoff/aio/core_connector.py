@@ -18,6 +18,7 @@ belongs in front of pending calls, where it sees each call once and as a whole (
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
@@ -26,9 +27,9 @@ from weakref import WeakSet
 import grpc
 import grpc.aio
 
-from grpc_backoff.aio.core_channel import CoreChannel
+from grpc_backoff.aio.core_channel import NO_CHANNEL, CoreChannel
 from grpc_backoff.aio.loop_clock import LoopClock
-from grpc_backoff.aio.loops import close_with, until_done
+from grpc_backoff.aio.loops import close_with, is_here, until_done
 from grpc_backoff.base.status import Loss
 from grpc_backoff.decide.connections import dial_machine as m
 from grpc_backoff.decide.connections.core_texts import (
@@ -39,8 +40,9 @@ from grpc_backoff.decide.connections.core_texts import (
     shows_life,
 )
 from grpc_backoff.decide.connections.dial_times import EXPLAIN_TIMEOUT
-from grpc_backoff.engine.core_connector import BaseConnector, Tell, unheard
+from grpc_backoff.engine.core_connector import BaseConnector, MadeWith, Tell, unheard
 from grpc_backoff.engine.core_dial import CoreDial
+from grpc_backoff.engine.spares import SPARES
 from grpc_backoff.grpcio import aio_private
 from grpc_backoff.grpcio.private import exclude_service, has_plugin
 
@@ -62,8 +64,12 @@ class CoreConnection(CoreDial):
     def __init__(self, owner: CoreConnector, limit: float, tell: Tell) -> None:
         """Start to dial; `limit` is the attempt's time limit, in seconds. `tell` is called with the outcome."""
         super().__init__(owner, tell)
+        made_with = owner.made_with(limit)
+        self._spare_key = owner.spare_key(made_with)
+        spare = None if self._spare_key is None else SPARES.take(self._spare_key)
+        channel = owner.make_channel(made_with) if spare is None else spare.channel
         self.core_channel = CoreChannel(
-            owner.make_channel(limit), owner.loop, owner.clock.now, self.look, self._left, self._judge, self.look
+            channel, owner.loop, owner.clock.now, self.look, self._left, self._judge, self.look
         )
         if owner.pings:
             self.core_channel.watch_ends(self._look_for_complaint)
@@ -72,7 +78,7 @@ class CoreConnection(CoreDial):
         connections.add(self)
         close_with(owner.loop, self.core_channel)  # otherwise, the core would go on dialling after the loop's end
         self.core_channel.check(True)
-        self.begin(limit)
+        self.begin(limit, None if spare is None else spare.made)
 
     # The connection.
 
@@ -123,11 +129,15 @@ class CoreConnection(CoreDial):
     async def close(self, grace: float | None) -> None:
         """Give the calls up to `grace` seconds to finish, then close the channel."""
         self._closing = True
-        self.feed(m.Abandon())
+        core = self.core_channel
+        may_be_spare = self._spare_key is not None and not self._refused and is_here(self._connector.loop)
+        self.feed(m.Abandon(may_be_spare and core.is_unused()))
+        if core.channel is NO_CHANNEL:  # it has become a spare one
+            return
         try:
-            await self.core_channel.close(grace)
+            await core.close(grace)
         except asyncio.CancelledError:
-            self._connector.spawn(self.core_channel.close())  # each await of a cancelled scope of anyio is cancelled
+            self._connector.spawn(core.close())  # each await of a cancelled scope of anyio is cancelled
             raise
 
     def leave_alone(self) -> object:
@@ -171,9 +181,37 @@ class CoreConnection(CoreDial):
         status = aio_private.status_of(question)
         self.feed(m.Explained(status.code().name, status.details() or ""))
 
-    def _close(self) -> None:
-        if not self._closing:
+    def _close(self, *, spare: bool) -> None:
+        if spare and self._spare_key is not None:
+            loop = self._connector.loop
+            SPARES.keep(self._spare_key, SpareChannel(self.core_channel.give_up(), self._state.since, loop))
+        elif not self._closing:
             self._connector.spawn(self.core_channel.close(lost=True))
+
+
+class SpareChannel:
+    """A channel of the core for the next dial on an event loop; see `Spare`."""
+
+    def __init__(self, channel: grpc.aio.Channel, made: float, loop: asyncio.AbstractEventLoop) -> None:
+        self.channel = channel
+        self.made = made
+        self._loop = loop
+
+    def is_up(self) -> bool:
+        """Return whether the connection is up."""
+        return aio_private.state_check(self.channel)(False) == m.READY
+
+    def close(self) -> None:
+        """Close the channel; any thread may do so."""
+        aio_private.close_unused(self.channel)
+        if self._loop.is_running() and not is_here(self._loop):  # grpcio's poller ends with its last channel there
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._free)
+        else:
+            self._free()
+
+    def _free(self) -> None:
+        del self.channel
 
 
 class SoonDial:
@@ -236,12 +274,12 @@ class CoreConnector(BaseConnector[CoreConnection]):
 
     # For its connections.
 
-    def make_channel(self, limit: float) -> grpc.aio.Channel:
-        """Return a channel that makes one attempt with a time limit of `limit` seconds."""
-        options = self._options_for(limit)
+    def make_channel(self, made_with: MadeWith) -> grpc.aio.Channel:
+        """Return a new channel of the core for one attempt."""
+        target, options, compression = made_with
         # A grpcio plugin that counts calls receives this channel's target, so it must be the target that the user gave.
-        target = self._target if has_plugin() else self._core_target
-        return aio_private.core_channel(target, self.credentials, options, self._compression)
+        target = target if has_plugin() else self._core_target
+        return aio_private.core_channel(target, self.credentials, options, compression)
 
     def spawn(self, work: Coroutine[object, object, None]) -> None:
         """Run a coroutine to completion, unless the loop is closed: garbage-collected calls may end that late."""

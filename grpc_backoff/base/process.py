@@ -23,6 +23,7 @@ class _Process:
     def __init__(self) -> None:
         self.pid = getpid()
         self._reactions: list[Callable[[], object]] = []
+        self.preparations: list[Callable[[], object]] = []
         self._noticing: dict[int, threading.RLock] = {}
         self._beginning: int | None = None
         """The process in which the reactions run just now."""
@@ -37,6 +38,10 @@ class _Process:
         with self._noticing.setdefault(getpid(), threading.RLock()):
             if getpid() not in (self.pid, self._beginning):
                 self.begin_anew()
+
+    def prepare(self) -> None:
+        for preparation in self.preparations:
+            preparation()
 
     def begin_anew(self) -> None:
         """React to a fork, in the order in which the reactions were registered."""
@@ -53,12 +58,17 @@ class _Process:
 _PROCESS = _Process()
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_PROCESS.begin_anew)
+    os.register_at_fork(before=_PROCESS.prepare, after_in_child=_PROCESS.begin_anew)
 
 
 def after_fork(reaction: Callable[[], object]) -> None:
     """Register a function that runs once in the child of each fork, before a channel is used there."""
     _PROCESS.react(reaction)
+
+
+def before_fork(preparation: Callable[[], object]) -> None:
+    """Register a function that runs before each fork that Python makes itself, in the thread that forks."""
+    _PROCESS.preparations.append(preparation)
 
 
 def notice_fork(getpid: Callable[[], int] = getpid, process: _Process = _PROCESS) -> None:

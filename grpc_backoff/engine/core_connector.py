@@ -22,6 +22,8 @@ from grpc_backoff.config.core_options import (
 from grpc_backoff.config.target import core_target
 from grpc_backoff.decide.connections.core_texts import MORE_THAN_THE_RETRY_BUFFER, says_too_many_pings
 from grpc_backoff.decide.connections.dial_machine import DialMachine
+from grpc_backoff.engine.key import LOCAL_POOL
+from grpc_backoff.engine.spares import SPARES
 from grpc_backoff.policy.connect import ConnectPolicy
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 Options = Sequence[tuple[str, object]]
 DialT = TypeVar("DialT", bound="AttemptInFlight")
+MadeWith = tuple[str, Options, grpc.Compression | None]
+"""A target, options and a compression, for a channel of the core."""
 Tell = Callable[[Any], None]
 """Hears the outcome of an attempt: its connection, or a `Failure`."""
 
@@ -170,10 +174,12 @@ class BaseConnector(SlotConnector, Generic[DialT]):
         self._compression = compression
         self.policy = policy
         self.machine = DialMachine(policy.idle_timeout, policy.stable_after, policy.backoff.cap, notifies=notifies)
+        self._is_hashable = True
         try:
             derived = _derived(target, self._options)
         except TypeError:  # the value of an option is not hashable
             derived = _derived.__wrapped__(target, self._options)
+            self._is_hashable = False
         self._resolver_configures, self._core_target, self.spreads, self.question, self.pings, self._repeats = derived
         self.guards = False
         self.after_failure = False
@@ -206,13 +212,27 @@ class BaseConnector(SlotConnector, Generic[DialT]):
     def dial(self, limit: float, tell: Tell) -> DialT:
         """Start one attempt with the credentials that are known."""
 
+    def made_with(self, limit: float) -> MadeWith:
+        """Return what the core's channel for an attempt with a time limit of `limit` seconds is made with."""
+        return self._target, self._options_for(limit), self._compression
+
+    def spare_key(self, made_with: MadeWith) -> tuple[Home, MadeWith] | None:
+        """Return the key of the spare channels that fit the attempt (SH-8); None if it is not one of a series.
+
+        Those with credentials do not count, because these are rarely the same object twice.
+        """
+        if not self.familiar or self._source is not None or self.credentials is not None or self.spreads:
+            return None
+        shares = self._is_hashable and not first_values(self._options).get(LOCAL_POOL)
+        return (self.home, made_with) if shares and not SPARES.avoids(made_with) else None
+
     def _options_for(self, limit: float) -> Options:
         """Return the options of a channel that makes one attempt with a time limit of `limit` seconds."""
         timing = attempt_options(self.policy, limit, spreads=self.spreads)
         slower = self.keepalive.slower
         keepalive = () if slower == 1 else keepalive_options(self._options, slower)
         guarded = ((_ENABLE_RETRIES, 0),) if self.guards else ()
-        return (("grpc.use_local_subchannel_pool", 1), *timing, *keepalive, *guarded, *self._options)
+        return ((LOCAL_POOL, 1), *timing, *keepalive, *guarded, *self._options)
 
     def guard_next(self) -> None:
         """Let the core repeat no calls on the next connection: it would redial for them, often without showing it.

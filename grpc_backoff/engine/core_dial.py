@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grpc_backoff.base.status import Loss
 from grpc_backoff.base.stepping import Stepper
 from grpc_backoff.decide.connections import dial_machine as m
 from grpc_backoff.decide.connections.core_texts import Link
-from grpc_backoff.engine.core_connector import BaseConnector, Complaints, Reporting, Tell, unheard
+from grpc_backoff.engine.core_connector import BaseConnector, Complaints, MadeWith, Reporting, Tell, unheard
+from grpc_backoff.engine.spares import SPARES
+
+if TYPE_CHECKING:
+    from grpc_backoff.engine.home import Home
 
 
 class CoreDial(Stepper[m.Input], Reporting):
@@ -31,10 +35,11 @@ class CoreDial(Stepper[m.Input], Reporting):
         self._complaints = Complaints(owner.keepalive)
         self._seen_ended = math.inf
         self._loss: Loss | None = None
+        self._spare_key: tuple[Home, MadeWith] | None = None
         self.now = owner.home.now
 
-    def begin(self, limit: float) -> None:
-        """Begin an attempt of up to `limit` seconds."""
+    def begin(self, limit: float, made: float | None = None) -> None:
+        """Begin an attempt of up to `limit` seconds; `made` is when the connection of a spare channel was made."""
         owner = self._connector
         guarded, owner.guards = owner.guards, False
         self._state, effects = owner.machine.begin(
@@ -44,6 +49,7 @@ class CoreDial(Stepper[m.Input], Reporting):
             familiar=owner.familiar,
             after_failure=owner.after_failure,
             guarded=guarded,
+            made=made,
         )
         for effect in effects:
             self._carry_out(effect)
@@ -71,8 +77,8 @@ class CoreDial(Stepper[m.Input], Reporting):
         """End every call with UNAVAILABLE."""
 
     @abstractmethod
-    def _close(self) -> None:
-        """Close the channel; nothing else refers to this dial any more."""
+    def _close(self, *, spare: bool) -> None:
+        """Close the channel, or keep it as a spare one; nothing else refers to this dial any more."""
 
     # The attempt.
 
@@ -137,6 +143,8 @@ class CoreDial(Stepper[m.Input], Reporting):
             case m.Lost(loss):
                 self._look_for_complaint()  # a call may have ended before the core had left READY
                 self._loss = loss
+                if self._spare_key is not None:
+                    SPARES.avoid(self._spare_key[1])
                 owner.lost()
             case m.FirstAnswer():
                 self.answered()
@@ -146,12 +154,12 @@ class CoreDial(Stepper[m.Input], Reporting):
                 owner.guard_next()
             case m.EndCalls(details):
                 self._fail_calls(details)
-            case m.Close():
+            case m.Close(spare):
                 self._cancel_timer()
                 self.answered = unheard
                 owner.open.discard(self)
                 owner.closed()
-                self._close()
+                self._close(spare=spare)
 
     def _report(self, outcome: object) -> None:
         tell, self._tell = self._tell, unheard  # it refers to the manager (CB-10)

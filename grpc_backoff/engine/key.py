@@ -13,7 +13,7 @@ from grpc_backoff.config.core_options import first_values
 if TYPE_CHECKING:
     from grpc_backoff.config.credentials import CredentialsSource
 
-_LOCAL_POOL = "grpc.use_local_subchannel_pool"
+LOCAL_POOL = "grpc.use_local_subchannel_pool"
 _PEMS = ("_pem_root_certificates", "_private_key", "_certificate_chain")
 
 _digests: WeakKeyDictionary[grpc.ChannelCredentials, Hashable] = WeakKeyDictionary()
@@ -66,7 +66,7 @@ def key_of(
     a name occurs twice, only the first option counts (CH-9).
     """
     held = first_values(options)
-    if held.get(_LOCAL_POOL):
+    if held.get(LOCAL_POOL):
         return None
     try:
         security = None if credentials is None else _security(credentials)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import grpc.aio
 
+from grpc_backoff.grpcio.forks import core_stirred
 from grpc_backoff.grpcio.private import Status, cygrpc
 
 if TYPE_CHECKING:
@@ -59,6 +60,12 @@ def core_channel(
 def state_check(channel: grpc.aio.Channel) -> Callable[[bool], int]:
     """Return a function that returns a channel's state as the core's integer; given True, it makes the core dial."""
     return _core_of(channel).check_connectivity_state
+
+
+def close_unused(channel: grpc.aio.Channel) -> None:
+    """Close a channel without calls; any thread may do so, and nothing is awaited."""
+    _core_of(channel).close()
+    core_stirred()
 
 
 def unavailable(details: str) -> shapes.CoresStatus:

@@ -29,8 +29,8 @@ class CoresChannel(Protocol):
         """Wait until the state of a threaded channel differs from `last`, or until the deadline, since the epoch."""
         ...
 
-    def close(self, code: object, details: str, /) -> object:
-        """Close a threaded channel, and end its calls with this code."""
+    def close(self, *code_and_details: object) -> object:
+        """Close the channel; end a threaded channel's calls with this code and these details."""
         ...
 
 

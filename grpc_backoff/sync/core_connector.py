@@ -36,9 +36,10 @@ from grpc_backoff.decide.connections.core_texts import (
     shows_life,
 )
 from grpc_backoff.decide.connections.dial_times import EXPLAIN_TIMEOUT
-from grpc_backoff.engine.core_connector import BaseConnector, Tell
+from grpc_backoff.engine.core_connector import BaseConnector, MadeWith, Tell
 from grpc_backoff.engine.core_dial import CoreDial
 from grpc_backoff.engine.gate import Gate, LivenessReply, is_shut
+from grpc_backoff.engine.spares import SPARES
 from grpc_backoff.grpcio.private import exclude_service
 from grpc_backoff.grpcio.sync_private import close_channel, core_channel, noticing_headers, state_check, unavailable
 from grpc_backoff.sync.conductor import Conductor
@@ -108,10 +109,13 @@ class CoreConnection(CoreDial, Gate):
         self.served = False
         self.streamed = False
         self._closing: Running | None = None
-        self.channel = owner.make_channel(limit)
+        made_with = owner.made_with(limit)
+        self._spare_key = owner.spare_key(made_with)
+        spare = None if self._spare_key is None else SPARES.take(self._spare_key)
+        self.channel = owner.make_channel(made_with) if spare is None else spare.channel
         self.check = state_check(self.channel)
         self.check(True)
-        self.begin(limit)
+        self.begin(limit, None if spare is None else spare.made)
 
     def shown(self) -> int:
         """Return the channel's state, as the integer that grpcio's core uses. Thread-safe."""
@@ -217,8 +221,10 @@ class CoreConnection(CoreDial, Gate):
 
     def close(self) -> Running | None:
         """Close the connection with all its calls; return what is still closing it, if anything is."""
-        self.retired = True
-        self.feed(m.Abandon())
+        self.retired = True  # first: a call that enters at the same time counts, or does not enter
+        used = self.calls or self.streamed or self.room or self.held or self._refused or self._condemned
+        spare = self._spare_key is not None and self.served and not used and self.shown() == m.READY
+        self.feed(m.Abandon(spare))
         return self._closing
 
     # Liveness. Called on the conductor.
@@ -303,12 +309,31 @@ class CoreConnection(CoreDial, Gate):
             explained = m.Explained(error.code().name, error.details() or "")
         self.feed(explained)
 
-    def _close(self) -> None:
+    def _close(self, *, spare: bool) -> None:
         self._connector.conductor.unwatch(self)
-        if self.calls or self.streamed:
+        if spare and self._spare_key is not None:
+            self.check = _is_given_up
+            SPARES.keep(self._spare_key, SpareChannel(self.channel, self._state.since))
+        elif self.calls or self.streamed:
             self._closing = _close_elsewhere(self.channel, self._condemned)
         else:
             close_channel(self.channel)
+
+
+class SpareChannel:
+    """A channel of the core for the next dial of a threaded channel; see `Spare`."""
+
+    def __init__(self, channel: grpc.Channel, made: float) -> None:
+        self.channel = channel
+        self.made = made
+
+    def is_up(self) -> bool:
+        """Return whether the connection is up."""
+        return state_check(self.channel)(False) == m.READY
+
+    def close(self) -> None:
+        """Close the channel; any thread may do so."""
+        close_channel(self.channel)
 
 
 class CoreConnector(BaseConnector[CoreConnection]):
@@ -328,9 +353,10 @@ class CoreConnector(BaseConnector[CoreConnection]):
         """Start one attempt; see `BaseConnector.dial`."""
         return CoreConnection(self, limit, tell)
 
-    def make_channel(self, limit: float) -> grpc.Channel:
-        """Return a channel that makes one attempt with a time limit of `limit` seconds."""
-        return core_channel(self._target, self.credentials, self._options_for(limit), self._compression)
+    def make_channel(self, made_with: MadeWith) -> grpc.Channel:
+        """Return a new channel of the core for one attempt."""
+        target, options, compression = made_with
+        return core_channel(target, self.credentials, options, compression)
 
     def close(self) -> list[Running]:
         """Close every connection with its calls; return what is still closing them."""
@@ -358,6 +384,10 @@ def _listen(call: Any, tell: Callable[[Answered | Ended], None]) -> None:
         for message in call:
             tell(Answered(message))
     tell(Ended(call.code().name, call.details() or ""))
+
+
+def _is_given_up(_try_to_connect: bool) -> int:
+    raise ValueError("the channel was closed")
 
 
 def _is_anothers(_try_to_connect: bool) -> int:

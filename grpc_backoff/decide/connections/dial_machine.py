@@ -156,7 +156,9 @@ class Retire(NamedTuple):
 
 @record
 class Abandon(NamedTuple):
-    """Close the channel now, with its calls."""
+    """Close the channel now, with its calls; `spare` if it is up, its server has answered, and it has no calls."""
+
+    spare: bool = False
 
 
 Input = Looked | Explained | Retire | Abandon
@@ -229,7 +231,9 @@ class EndCalls(NamedTuple):
 
 @record
 class Close(NamedTuple):
-    """Close the channel."""
+    """Close the channel; if it is `spare`, a moment later, unless another dial needs such a channel by then (SH-8)."""
+
+    spare: bool = False
 
 
 Effect = LookAt | NotifyOn | Explain | Made | Failed | Lost | FirstAnswer | Redialled | GuardNext | EndCalls | Close
@@ -261,6 +265,7 @@ class DialMachine(NamedTuple):
         familiar: bool = False,
         after_failure: bool = False,
         guarded: bool = False,
+        made: float | None = None,
     ) -> Step:
         """Return the first state and its effects, after the shell has asked the core to dial.
 
@@ -274,6 +279,7 @@ class DialMachine(NamedTuple):
             after_failure: whether the connector's last dial failed. Then a connection that comes and goes before the
                 first look is noticed late, to save a notification for each dial in backoff.
             guarded: whether the core's channel was made to repeat no calls by itself.
+            made: if the channel was spare, when its connection was made.
         """
         paid = last_life is None
         observe = dial_times.SETTLE if self.notifies or paid else dial_times.SETTLE_UNNOTIFIED
@@ -283,6 +289,8 @@ class DialMachine(NamedTuple):
             observe = 0.0
         watches = self.notifies and not (after_failure or familiar)
         state = self._dialled(DialState(DialPhase.DIALLING, now, limit, observe, paid, guarded), now)
+        if made is not None:
+            return state._replace(since=made), [LookAt(now)]
         look = LookAt(now + self._shortest_pause(state, now))
         return state, [NotifyOn(IDLE), look] if watches else [look]
 
@@ -304,11 +312,11 @@ class DialMachine(NamedTuple):
             state, redialled = self._redials_by(now, state)
             return state._replace(phase=DialPhase.FAILED), [*redialled, Explain()]
         begun = state.begun or input_.left or input_.shown != IDLE or now - state.started >= dial_times.BEGINS_WITHIN
-        state = state._replace(begun=begun)
+        state = state._replace(begun=begun, since=state.since if input_.shown == READY else math.inf)
         if input_.shown == READY:
             # Give the connection a moment to end, but not so long that a success would miss the limit (CB-15).
             until = now + min(state.observe, max(0.0, state.started + state.limit - now) / 2)
-            state = state._replace(phase=DialPhase.OBSERVING, since=now, until=until)
+            state = state._replace(phase=DialPhase.OBSERVING, since=min(state.since, now), until=until)
             if not state.observe:
                 return self._look_at_observed(state, input_, now)
             return state, [*([NotifyOn(READY)] if self.notifies else []), self._until(state, now)]
@@ -343,7 +351,10 @@ class DialMachine(NamedTuple):
         return LookAt(state.until if self.notifies else min(state.until, now + dial_times.RAREST_LOOK))
 
     def _made(self, state: DialState) -> Step:
-        return state._replace(phase=DialPhase.OPEN), [Made(), NotifyOn(READY)]
+        # A notification costs as much as a call, so a program that creates a channel for each request does without.
+        waits = self.notifies and not state.observe
+        watch = LookAt(state.since + dial_times.SPARE_UNTIL + dial_times.FIRST_LOOK) if waits else NotifyOn(READY)
+        return state._replace(phase=DialPhase.OPEN), [Made(), watch]
 
     def _explained(self, state: DialState, input_: Explained, _now: float) -> Step:
         return state._replace(phase=DialPhase.CLOSED), [Close(), Failed(failure_of(input_.code, input_.details))]
@@ -362,6 +373,8 @@ class DialMachine(NamedTuple):
             state, answered = _note_answer(state, input_)
             if input_.running and not (self.notifies or state.served) and now - state.since < dial_times.YOUNG:
                 return state, [*answered, LookAt(now + dial_times.UNPROVEN_LOOK)]
+            if self.notifies and not (state.observe or self._may_be_spare(state, now)):
+                return state, [*answered, NotifyOn(READY)]
             return state, answered
         graceful = min(input_.unused, now - state.since) >= dial_times.IDLE_SHARE * self.idle_timeout
         loss = Loss(IDLED, graceful=True) if graceful else Loss(_BROKEN)  # CB-14: the core closes it then
@@ -425,7 +438,8 @@ class DialMachine(NamedTuple):
         return state, effects
 
     def _retire(self, state: DialState, _input: Retire, _now: float) -> Step:
-        return state._replace(phase=DialPhase.DRAINING), []
+        watch: list[Effect] = [] if state.observe or has_ended(state) else [NotifyOn(READY)]
+        return state._replace(phase=DialPhase.DRAINING), watch
 
     def _look_at_draining(self, state: DialState, input_: Looked, now: float) -> Step:
         """Close the channel once its last call has ended, as a graceful GOAWAY allows (CH-6)."""
@@ -439,6 +453,14 @@ class DialMachine(NamedTuple):
 
     def _abandon(self, state: DialState, _input: Abandon, _now: float) -> Step:
         return state._replace(phase=DialPhase.CLOSED), [Close()]
+
+    def _abandon_open(self, state: DialState, input_: Abandon, now: float) -> Step:
+        spare = input_.spare and self._may_be_spare(state, now)
+        return state._replace(phase=DialPhase.CLOSED), [Close(spare)]
+
+    def _may_be_spare(self, state: DialState, now: float) -> bool:
+        """Return whether the channel may serve another dial: it is the latest of several that came in quick turns."""
+        return not state.observe and now - state.since < dial_times.SPARE_UNTIL
 
     def _ignored(self, state: DialState, _input: Input, _now: float) -> Step:
         return state, []
@@ -512,7 +534,7 @@ _TABLE: Mapping[tuple[DialPhase, type[Input]], _Handler] = {
     (DialPhase.FAILED, Abandon): DialMachine._abandon,
     (DialPhase.OPEN, Looked): DialMachine._look_at_open,
     (DialPhase.OPEN, Retire): DialMachine._retire,
-    (DialPhase.OPEN, Abandon): DialMachine._abandon,
+    (DialPhase.OPEN, Abandon): DialMachine._abandon_open,
     (DialPhase.ENDING, Looked): DialMachine._look_at_ending,
     (DialPhase.ENDING, Retire): DialMachine._retire,
     (DialPhase.ENDING, Abandon): DialMachine._abandon,

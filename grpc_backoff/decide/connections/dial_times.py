@@ -35,6 +35,15 @@ SHORT_LIFE = 0.1
 """The lifetime below which a connection counts as short-lived. The connection that follows a short-lived one is
 observed for this long, so that it is seen to break even on a busy machine."""
 
+# Connections that follow each other (SH-8).
+
+SPARE_UNTIL = 0.2
+"""The age up to which a connection may serve the next channel after its own, if the connection before it had just been
+closed on this side. So a program that creates a channel for each request dials five times a second, and still reaches
+every server behind a balancer of connections."""
+SPARE_FOR = 0.1
+"""How long such a connection then waits for that channel."""
+
 # The end of a connection.
 
 CALLS_BREAK_WITHIN = 0.02

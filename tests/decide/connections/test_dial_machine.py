@@ -34,12 +34,13 @@ class Dial:
         familiar=False,
         after_failure=False,
         guarded=False,
+        made=None,
         **rules,
     ):
         self.machine = m.DialMachine(notifies=notifies, **rules)
         self.now = START
         how = {"last_life": last_life, "familiar": familiar, "after_failure": after_failure, "guarded": guarded}
-        self.state, self.effects = self.machine.begin(START, limit, **how)
+        self.state, self.effects = self.machine.begin(START, limit, **how, made=made)
         self.all = list(self.effects)
 
     def feed(self, given, after=0.0):
@@ -264,9 +265,72 @@ def test_a_familiar_peer(notifies):
     """
     dial = Dial(notifies=notifies, familiar=True)
     assert dial.effects == [m.LookAt(START + dial_times.FIRST_LOOK)]
-    assert dial.look(READY, 0.001)[:2] == [m.Made(), m.NotifyOn(READY)]
+    assert dial.look(READY, 0.001)[0] == m.Made()
     assert dial.state.phase is DialPhase.OPEN
     assert m.Made() not in Dial(notifies=notifies, familiar=True, last_life=0.05).look(READY, 0.001)
+
+
+def series(*, age=0.0, **how):
+    """Return a dial with a connection of this age, which follows one that answered and was closed here."""
+    dial = Dial(familiar=True, **how)
+    dial.look(READY, 0.001)
+    dial.look(READY, age, served=True)
+    return dial
+
+
+@pytest.mark.parametrize("notifies", [True, False])
+@pytest.mark.parametrize("age", [0.0, 0.19, 0.21, 5.0])
+def test_the_connection_of_a_series_is_spare(notifies, age):
+    """SH-8: while it is younger than 0.2 s, the core's channel may serve the next dial, if it can do so at all."""
+    for spare in (True, False):
+        dial = series(notifies=notifies, age=age)
+        assert dial.feed(m.Abandon(spare)) == [m.Close(spare and age < 0.2)]
+        assert dial.state.phase is DialPhase.CLOSED
+
+
+def test_what_is_not_spare():
+    """SH-8: neither the first connection, nor one that may not be up, nor one that follows a short-lived one."""
+    lost, retired = series(), series()
+    lost.look(IDLE, 0.001, served=True)
+    retired.feed(m.Retire())
+    short = Dial(familiar=True, last_life=0.05)
+    short.look(READY, 0.001)
+    short.look(READY, 0.11, served=True)
+    for dial in (reach(DialPhase.OPEN), lost, retired, short, Dial(familiar=True), Dial(made=START - 0.1)):
+        assert dial.feed(m.Abandon(spare=True)) == [m.Close()]
+
+
+def test_a_dial_with_a_spare_channel():
+    """SH-8: it is looked at once, and the age of its connection counts from when that was made."""
+    for notifies in (True, False):
+        dial = Dial(notifies=notifies, familiar=True, made=START - 0.15)
+        assert dial.effects == [m.LookAt(START)]
+        assert dial.look(READY)[0] == m.Made()
+        assert dial.look(READY, 0.04, served=True) == [m.FirstAnswer()]
+        assert dial.feed(m.Abandon(spare=True)) == [m.Close(spare=True)]
+    late = Dial(familiar=True, made=START - 0.15)
+    late.look(READY)
+    assert late.feed(m.Abandon(spare=True), after=0.06) == [m.Close()]
+
+
+def test_a_spare_channel_that_ends_before_the_first_look():
+    """SH-8: the core dials again on it, and the age of that connection counts from when it is made."""
+    dial = Dial(familiar=True, made=START - 0.15)
+    assert dial.look(CONNECTING) == [m.LookAt(START + dial_times.FIRST_LOOK)]
+    assert dial.look(READY, 0.001)[0] == m.Made()
+    assert dial.feed(m.Abandon(spare=True), after=0.1) == [m.Close(spare=True)]
+
+
+def test_when_a_series_is_watched():
+    """SH-8: the core notifies of the end of such a connection once it is too old to be spare, or is retired."""
+    watch, until = m.NotifyOn(READY), START + 0.001 + dial_times.SPARE_UNTIL
+    dial = Dial(familiar=True)
+    made, look = dial.look(READY, 0.001)
+    assert (made, look) == (m.Made(), m.LookAt(pytest.approx(until + dial_times.FIRST_LOOK)))
+    assert watch not in dial.look(READY, 0.1, served=True)
+    assert dial.look(READY, look.at - dial.now, served=True) == [watch]
+    assert series().feed(m.Retire()) == [watch]
+    assert reach(DialPhase.OPEN).feed(m.Retire()) == []
 
 
 def test_a_familiar_peer_that_hangs_up_at_once():

@@ -1,0 +1,138 @@
+"""Connections that wait a moment for the next channel to the same server (SH-8).
+
+A program that creates a channel for each request would otherwise make a connection for each. If the dial machine allows
+it, the core's channel is kept for a moment when its channel is closed, and the next dial that would create the same one
+takes it. None is kept across a fork, or at the exit.
+"""
+
+from __future__ import annotations
+
+import _thread
+import atexit
+import time
+from typing import TYPE_CHECKING, Any
+
+from grpc_backoff.base.process import after_fork, before_fork
+from grpc_backoff.decide.connections import dial_times
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+    from typing import Protocol
+
+    from grpc_backoff.engine.home import Home
+
+    Key = tuple[Home, Hashable]
+    """Where a channel lives, and what it was created with."""
+
+    class Spare(Protocol):
+        """A channel of the core that has a connection and no calls."""
+
+        @property
+        def channel(self) -> Any:
+            """The channel."""
+            ...
+
+        @property
+        def made(self) -> float:
+            """When its connection was made, in seconds on the clock of its home."""
+            ...
+
+        def is_up(self) -> bool:
+            """Return whether the connection is up."""
+            ...
+
+        def close(self) -> None:
+            """Close the channel; any thread may do so."""
+            ...
+
+
+_AVOIDS_FOR = 10.0
+"""For how long nothing is kept of a peer that has ended a connection that came in quick turns, in seconds. It may end
+each connection after a call, and the next call would be lost with it."""
+
+
+class Spares:
+    """The spare channels of a process, each with the time when it is closed.
+
+    A thread closes those that nothing takes, because an event loop may have stopped. It ends with the last one.
+    """
+
+    def __init__(self) -> None:
+        """Keep none yet."""
+        self._kept: dict[Key, tuple[Spare, float]] = {}
+        self._avoided: dict[Hashable, float] = {}
+        self._inherited: list[object] = []
+        self._is_served = False
+        self._now = time.monotonic
+
+    def avoid(self, made_with: Hashable) -> None:
+        """Keep no more channels that are created so for a while, because a peer has ended one. Thread-safe."""
+        now = self._now()
+        self._avoided = {known: until for known, until in self._avoided.copy().items() if until > now}
+        self._avoided[made_with] = now + _AVOIDS_FOR
+
+    def avoids(self, made_with: Hashable) -> bool:
+        """Return whether channels that are created so are not to be kept at the moment."""
+        return bool(self._avoided) and self._avoided.get(made_with, 0.0) > self._now()
+
+    def keep(self, key: Key, spare: Spare) -> None:
+        """Keep a channel that was created with `key`, in place of an earlier one. Thread-safe."""
+        self._close(key)
+        self._kept[key] = spare, self._now() + dial_times.SPARE_FOR
+        if not self._is_served:  # asked last, because the thread looks once more after it has said so
+            self._is_served = True
+            try:
+                _thread.start_new_thread(self._serve, ())
+            except RuntimeError:  # the process has too many threads, or the interpreter is about to exit
+                self._is_served = False
+                self._close(key)
+
+    def take(self, key: Key) -> Spare | None:
+        """Return a channel that was created with `key` and whose connection is up; None if there is none."""
+        spare, _ = self._kept.pop(key, (None, 0.0))
+        return None if spare is None or self._has_ended(key, spare) else spare
+
+    def close(self) -> None:
+        """Close all channels. Thread-safe."""
+        for key in self._kept.copy():
+            self._close(key)
+
+    def begin_anew(self) -> None:
+        """Start over in the child of a fork; what is left belongs to the parent, and is not touched (FK-1)."""
+        self._inherited.extend(self._kept.values())
+        self._kept.clear()
+        self._is_served = False
+
+    def _close(self, key: Key) -> None:
+        spare, _ = self._kept.pop(key, (None, 0.0))
+        if spare is not None and not self._has_ended(key, spare):
+            spare.close()
+
+    def _has_ended(self, key: Key, spare: Spare) -> bool:
+        """Return whether the peer has ended the connection; if so, close the channel."""
+        if spare.is_up():
+            return False
+        self.avoid(key[1])
+        spare.close()
+        return True
+
+    def _serve(self) -> None:
+        try:
+            while kept := self._kept.copy():
+                time.sleep(max(0.0, min(until for _, until in kept.values()) - self._now()))
+                for key, (_, until) in kept.items():
+                    current = self._kept.get(key)
+                    if until <= self._now() and current is not None and current[1] == until:
+                        self._close(key)
+        finally:
+            self._is_served = False
+        if self._kept:  # one that was kept before this was said
+            self._serve()
+
+
+SPARES = Spares()
+"""The spare channels of this process."""
+
+atexit.register(SPARES.close)
+before_fork(SPARES.close)
+after_fork(SPARES.begin_anew)
