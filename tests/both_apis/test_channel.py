@@ -25,6 +25,7 @@ from grpc_backoff import (
     State,
 )
 from grpc_backoff.aio.loop_clock import LoopClock
+from grpc_backoff.decide.connections import dial_times
 from grpc_backoff.testing.front import accept_close, healthy, settings_then_close, silent
 from tests.both_apis.api import backoff_ms
 from tests.both_apis.log import Log
@@ -266,8 +267,9 @@ def test_a_peer_that_hangs_up_is_remembered(ours):
         assert len(peer.visits) <= 2 * len(times), "the core may redial once for each attempt"
 
 
-def test_a_healthy_client_is_not_slowed(ours, server):
+def test_a_healthy_client_is_not_slowed(ours, server, monkeypatch):
     """SH-5: closing a connection on this side does not delay later channels, however long INITIAL_BACKOFF is."""
+    monkeypatch.setattr(dial_times, "SPARE_UNTIL", 0.0)  # no connection waits for the next channel (SH-8)
     with front(healthy, server.port) as peer:
         for _ in range(20):
             with ours.channel(peer.target, SLOW) as channel:
