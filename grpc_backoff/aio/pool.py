@@ -14,20 +14,20 @@ from grpc_backoff.aio.loop_clock import LoopClock
 from grpc_backoff.aio.loops import is_here, keeps_time, until_done
 from grpc_backoff.base.status import State
 from grpc_backoff.decide.connections.happened import Happened
-from grpc_backoff.engine.core_connector import SlotConnector
-from grpc_backoff.engine.pool import BasePool, SlotParts
+from grpc_backoff.engine.pool import BasePool, Slot
 from grpc_backoff.engine.setup import PoolSetup
 from grpc_backoff.telemetry.log import log_event, logs_info
 
 if TYPE_CHECKING:
     from grpc_backoff.aio.connection import CallConnection
+    from grpc_backoff.aio.coroutine_connector import CoroutineConnector
     from grpc_backoff.connection.clock import TimerHandle
     from grpc_backoff.connection.connector import Connector
     from grpc_backoff.engine.manager import Owner
     from grpc_backoff.engine.news import Ticking
 
 
-class ConnectionPool(BasePool["CallConnection"]):
+class ConnectionPool(BasePool["CallConnection", "CoreConnector | CoroutineConnector"]):
     """The connections of one or more channels on one event loop."""
 
     def __init__(
@@ -58,7 +58,7 @@ class ConnectionPool(BasePool["CallConnection"]):
         if only is not None and not self.picks:
             connection = only.live_connection()
             return None if self._is_held(connection) else connection
-        for _ in range(1 + len(self.parts)):
+        for _ in range(1 + len(self.by_number)):
             manager = None if several is None else several.pick(avoid)
             connection = None if manager is None else manager.live_connection()
             if manager is None or (connection is not None and not self._is_held(connection)):
@@ -112,7 +112,7 @@ class ConnectionPool(BasePool["CallConnection"]):
             self.several.leave_alone()
         self.is_closed = True
         self.serving = ()
-        for slot in self.parts.values():
+        for slot in self.by_number.values():
             slot.manager.leave_alone()
 
     def at_home(self, work: Callable[[], None]) -> None:
@@ -123,13 +123,13 @@ class ConnectionPool(BasePool["CallConnection"]):
             with contextlib.suppress(RuntimeError):  # the loop is closed, and the channel with it
                 self._loop.call_soon_threadsafe(work)
 
-    def _connector_for(self, endpoint: str) -> SlotConnector:
+    def _connector_for(self, endpoint: str) -> CoreConnector | CoroutineConnector:
         connector = self._connector(endpoint)
         if isinstance(connector, CoreConnector):
             return connector
         from grpc_backoff.aio.coroutine_connector import CoroutineConnector, SharedConnector  # noqa: PLC0415 - only tests have one
 
-        known = [slot.connector.shared for slot in self.parts.values() if slot.connector is not None]
+        known = [other.shared for other in self._connectors() if isinstance(other, CoroutineConnector)]
         shared = next((shared for shared in known if shared.connector is connector), None)
         return CoroutineConnector(shared or SharedConnector(connector), self.home, self._loop)
 
@@ -151,7 +151,7 @@ class ConnectionPool(BasePool["CallConnection"]):
     def _ticking(self) -> Ticking | None:
         return self._loop if keeps_time(self._loop) and isinstance(self._clock, LoopClock) else None
 
-    def _discard(self, slot: SlotParts[CallConnection]) -> None:
+    def _discard(self, slot: Slot[CallConnection, CoreConnector | CoroutineConnector]) -> None:
         if not self.is_closed and slot.connector is not None:  # what it is still closing
             task = self._loop.create_task(slot.connector.close(None), context=Context())
             self._tasks.add(task)

@@ -126,6 +126,10 @@ class SlotConnector(Informed):
         self.redialled: Callable[..., None] = unheard
         self.closed: Callable[[], None] = unheard
 
+    @abstractmethod
+    def connect(self, limit: float, tell: Tell) -> AttemptInFlight:
+        """Start one attempt; see `CallbackConnector.connect`."""
+
     def forget(self) -> None:
         """Report no more, because what hears the reports is not to be kept alive (CB-10)."""
         self.lost = self.redialled = self.closed = unheard

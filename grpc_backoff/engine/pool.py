@@ -24,28 +24,30 @@ from grpc_backoff.decide.connections.happened import ChannelKey, Happened
 from grpc_backoff.engine.core_connector import BaseConnector, Keepalive, SlotConnector
 from grpc_backoff.engine.manager import ConnectionManager
 from grpc_backoff.engine.news import NEWS, Sleeper, spot_of
-from grpc_backoff.engine.registry import Membership
 from grpc_backoff.engine.setup import PoolSetup
 from grpc_backoff.engine.watches import HealthWatches, LivenessWatches
 from grpc_backoff.policy.connect import Reconnect
 
 if TYPE_CHECKING:
     from grpc_backoff.connection.clock import TimerHandle
+    from grpc_backoff.connection.connector import CallbackConnector
     from grpc_backoff.decide.connections.pool_machine import PoolInput
     from grpc_backoff.engine.gate import GatedConnection
     from grpc_backoff.engine.home import Home
     from grpc_backoff.engine.liveness import ConnectionWatch
     from grpc_backoff.engine.manager import CallQueue
     from grpc_backoff.engine.news import Ticking
+    from grpc_backoff.engine.registry import Membership
     from grpc_backoff.engine.resolver import Addresses
     from grpc_backoff.engine.slots import Slots
 
 ConnectionT = TypeVar("ConnectionT", bound="GatedConnection")
+ConnectorT = TypeVar("ConnectorT", bound=SlotConnector)
 
 _READY = State.READY  # up to Python 3.11, access to a member is slow
 
 
-class PoolSlot:
+class SlotReceiver:
     """What a slot's manager knows of its pool: a queue of pending calls, and a receiver of events and states.
 
     Without a pool, it is an empty queue, and what it receives is lost.
@@ -53,7 +55,7 @@ class PoolSlot:
 
     __slots__ = ("endpoint", "number", "pool")
 
-    def __init__(self, pool: BasePool[Any] | None = None, number: int = 0, endpoint: str = "") -> None:
+    def __init__(self, pool: BasePool[Any, Any] | None = None, number: int = 0, endpoint: str = "") -> None:
         self.pool = pool
         self.number = number
         self.endpoint = endpoint
@@ -88,23 +90,31 @@ class PoolSlot:
             self.pool.call_left()
 
 
-_NO_CALLS = PoolSlot()
+_NO_CALLS = SlotReceiver()
 """Stands for the queue of a closed pool."""
 
 
 @record
-class SlotParts(NamedTuple, Generic[ConnectionT]):
-    """One slot's pool_slot, its manager, and the connector; None while the name is not resolved yet (PO-7)."""
+class Slot(NamedTuple, Generic[ConnectionT, ConnectorT]):
+    """What one slot consists of.
 
-    pool_slot: PoolSlot
+    Attributes:
+        number: identifies it in its pool, from 0.
+        endpoint: the address that it dials; empty for the whole target.
+        receiver: what its manager works for.
+        manager: manages its connection.
+        connector: makes its connections; None while the name is not resolved yet (PO-7).
+    """
+
+    number: int
+    endpoint: str
+    receiver: SlotReceiver
     manager: ConnectionManager[ConnectionT]
-    connector: Any
+    connector: ConnectorT | None
 
 
-class BasePool(ABC, Generic[ConnectionT]):
+class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
     """The connections of one or more channels; subclasses know the API.
-
-    Once there is a `Slots`, it keeps `parts`, `only`, `serving` and `made_before` up to date.
 
     Attributes:
         key: identifies the channel in the pool's events.
@@ -112,8 +122,8 @@ class BasePool(ABC, Generic[ConnectionT]):
         setup: what it dials, how, and when.
         home: where its connections live.
         policy: when its connections are made.
-        parts: the slots, by number.
-        only: the manager of the only slot; None if there are several.
+        by_number: the slots.
+        only: the manager of the only slot; None if there are several, or if its server is not serving (RO-1).
         serving: the slots whose connections take new calls, one group for each endpoint.
         several: the rules for several slots; None as long as there has only been one.
         made_before: how many connections were made by slots that are gone.
@@ -135,10 +145,10 @@ class BasePool(ABC, Generic[ConnectionT]):
         pooling, self._clock = setup.pooling, setup.clock
         self.picks = pooling.round_robin or pooling.max_connections > 1
         self.policy = replace(setup.policy, reconnect=Reconnect.LAZY) if self.picks else setup.policy
-        self.parts: dict[int, SlotParts[ConnectionT]] = {}
+        self.by_number: dict[int, Slot[ConnectionT, ConnectorT]] = {}
         self.only: ConnectionManager[ConnectionT] | None = None
-        self.serving: tuple[tuple[SlotParts[ConnectionT], ...], ...] = ()
-        self.several: Slots[ConnectionT] | None = None
+        self.serving: tuple[tuple[Slot[ConnectionT, ConnectorT], ...], ...] = ()
+        self.several: Slots[ConnectionT, ConnectorT] | None = None
         self.made_before = 0
         self.asked = -math.inf
         self.liveness = LivenessWatches(pooling, setup.target)
@@ -155,13 +165,12 @@ class BasePool(ABC, Generic[ConnectionT]):
 
             self.several = Slots(self)
         else:
-            only = self.parts[0] = self.make(PoolSlot(self), None)
-            self.only = only.manager
+            self.open_slot()
 
     # For subclasses to implement.
 
     @abstractmethod
-    def _connector_for(self, endpoint: str) -> SlotConnector:
+    def _connector_for(self, endpoint: str) -> ConnectorT:
         """Return a connector for a new slot."""
 
     @abstractmethod
@@ -188,7 +197,7 @@ class BasePool(ABC, Generic[ConnectionT]):
         """
 
     @abstractmethod
-    def _discard(self, slot: SlotParts[ConnectionT]) -> None:
+    def _discard(self, slot: Slot[ConnectionT, ConnectorT]) -> None:
         """Clear up after a slot that was stopped for good; if the pool is not being closed, it has no connection."""
 
     # For the channel.
@@ -241,19 +250,19 @@ class BasePool(ABC, Generic[ConnectionT]):
         if not self.is_closed:
             self._slots().refresh(why)
 
-    def seek_another(self, connection: Any, status: int) -> None:
+    def seek_another(self, connection: object, status: int) -> None:
         """Seek another connection for a retry, as one has answered with this HTTP status (RT-15).
 
         If that connection is not known, it is the only one that serves. May be called from any thread.
         """
         self.at_home(partial(self._seek_another, connection, status))
 
-    def _seek_another(self, connection: Any, status: int) -> None:
+    def _seek_another(self, connection: object, status: int) -> None:
         serving = () if self.is_closed else [slot for group in self.serving for slot in group]
         for slot in serving:
             current = slot.manager.connection
             if current is not None and (current is connection or (connection is None and len(serving) == 1)):
-                self._slots().turned_away(slot.pool_slot.number, status, served=current.core_channel.served)
+                self._slots().turned_away(slot.number, status, served=current.core_channel.served)
 
     def tell_news(self, why: str, spot: Hashable = None) -> None:
         """Handle news, which concerns only one spot if one is given; any thread may call this."""
@@ -265,11 +274,11 @@ class BasePool(ABC, Generic[ConnectionT]):
         With `spot`, the news concerns only attempts to connect there.
         """
         for slot in self._live():
-            if spot is None or self.spot(slot.pool_slot) == spot:
+            if spot is None or self._spot(slot.endpoint) == spot:
                 slot.manager.feed(m.NewsArrived())
         if spot is None and (self.setup.pooling.quiet_after or woke):
-            for slot in tuple(self.parts.values()):
-                watch = self._watch_over(slot.pool_slot.number)
+            for slot in tuple(self.by_number.values()):
+                watch = self._watch_over(slot)
                 if watch is not None:
                     watch.hear(why, woke=woke)
 
@@ -331,7 +340,7 @@ class BasePool(ABC, Generic[ConnectionT]):
             ready_since=main.ready_since if ready else None,
             in_flight=any(status.in_flight for status in statuses),
             next_attempt_in=min(planned, default=None),
-            made=self.made_before + sum(slot.manager.made for slot in tuple(self.parts.values())),
+            made=self.made_before + sum(slot.manager.made for slot in tuple(self.by_number.values())),
         )
 
     def slots(self) -> tuple[SlotStatus, ...]:
@@ -340,30 +349,29 @@ class BasePool(ABC, Generic[ConnectionT]):
         if not self._wanted or self.is_closed:
             return ()
         if several is None:
-            return tuple(self._slot_status(parts, self._role, self._since) for parts in tuple(self.parts.values()))
-        slots = several.state.slots
-        held = [(slot, self.parts.get(slot.number)) for slot in slots]
-        return tuple(self._slot_status(parts, slot.role, slot.since) for slot, parts in held if parts is not None)
+            return tuple(self._slot_status(slot, self._role, self._since) for slot in tuple(self.by_number.values()))
+        found = [(state, self.by_number.get(state.number)) for state in several.state.slots]
+        return tuple(self._slot_status(slot, state.role, state.since) for state, slot in found if slot is not None)
 
     @property
     def _role(self) -> Role:
         """The role of the only slot."""
         return Role.SERVING if self.serving else Role.COMING
 
-    def _slot_status(self, parts: SlotParts[ConnectionT], role: Role, since: float) -> SlotStatus:
-        number, manager, several = parts.pool_slot.number, parts.manager, self.several
+    def _slot_status(self, slot: Slot[ConnectionT, ConnectorT], role: Role, since: float) -> SlotStatus:
+        manager, several = slot.manager, self.several
         status, connection = manager.status(), manager.connection or manager.draining
-        suspected, answered = self.liveness.asked(number)
+        suspected, answered = self.liveness.asked(slot.number)
         return SlotStatus(
-            endpoint=parts.pool_slot.endpoint,
+            endpoint=slot.endpoint,
             role=role,
-            state=manager.state if several is None else several.shown(parts),
+            state=manager.state if several is None else several.shown(slot),
             calls=0 if connection is None else connection.core_channel.running,
             since=since,
-            last_error=status.last_error or self.healths.failure(number),
+            last_error=status.last_error or self.healths.failure(slot.number),
             suspected=suspected,
             answered=answered,
-            spreads=parts.connector is not None and parts.connector.spreads,
+            spreads=slot.connector is not None and slot.connector.spreads,
         )
 
     @property
@@ -400,7 +408,10 @@ class BasePool(ABC, Generic[ConnectionT]):
 
     def hold(self, connection: GatedConnection, *, shut: bool) -> None:
         """Make calls wait instead of using a connection, or start those that wait."""
-        unhealthy = self.several is not None and self.several.is_unhealthy(connection)
+        several = self.several
+        unhealthy = several is not None and any(
+            slot.manager.connection is connection and several.is_unhealthy(slot.number) for slot in self._live()
+        )
         connection.core_channel.hold(shut=shut or unhealthy)
         if not shut and self.takes_calls:
             self._release()
@@ -415,15 +426,17 @@ class BasePool(ABC, Generic[ConnectionT]):
         if not self.is_closed:
             self._slots().feed(input_)
 
-    def rest(self, number: int, connection: Any) -> None:
-        """Close the connection of a slot, because no call has used it within the idle timeout."""
-        self.parts[number].manager.rest(connection)
+    def rest(self, number: int, connection: object = None) -> None:
+        """Close the connection of a slot, if it still is the one given, because no call uses it (CB-14)."""
+        manager = self.by_number[number].manager
+        current = manager.connection
+        if current is not None and (connection is None or connection is current):
+            manager.rest(current)
 
-    def _watch_over(self, number: int) -> ConnectionWatch | None:
+    def _watch_over(self, slot: Slot[ConnectionT, ConnectorT]) -> ConnectionWatch | None:
         """Return the watch over a slot's connection; None if the slot has no connection."""
-        slot = self.parts[number]
         connection = slot.manager.connection or slot.manager.draining
-        return self.liveness.watch(self, number, slot.pool_slot.endpoint, connection)
+        return self.liveness.watch(self, slot.number, slot.endpoint, connection)
 
     def must_prove(self, number: int) -> bool:
         """Return whether the server of a slot's new connection has to say that it is serving before the slot serves."""
@@ -438,57 +451,56 @@ class BasePool(ABC, Generic[ConnectionT]):
 
     def serves(self, number: int) -> None:
         """Handle a new connection of a slot; if its endpoint is doubted, calls wait until its peer has answered."""
-        parts = self.parts[number]
-        endpoint, target = parts.pool_slot.endpoint, self.setup.target
-        if self.setup.pooling.quiet_after or endpoint in self.liveness.doubted:
-            self._watch_over(number)
-        NEWS.reached(self, *map(spot_of, {endpoint or target, target}))
+        slot, target = self.by_number[number], self.setup.target
+        if self.setup.pooling.quiet_after or slot.endpoint in self.liveness.doubted:
+            self._watch_over(slot)
+        NEWS.reached(self, *map(spot_of, {slot.endpoint or target, target}))
         if self.several is not None:  # only now: on asyncio, a listener may have replaced the connection meanwhile
             self.several.serves(number)
         elif not self.is_closed:
-            self.serving, self._since = ((parts,),), self._clock.now()
+            self.serving, self._since = ((slot,),), self._clock.now()
             self.start_calls()
 
     def failed(self, number: int) -> None:
         """Handle a failed attempt of a slot; if another pool gets there, the next one starts soon (LV-4)."""
-        NEWS.seeks(self, self.spot(self.parts[number].pool_slot))
+        NEWS.seeks(self, self._spot(self.by_number[number].endpoint))
         if self.several is not None:
             self.several.failed(number)
         elif self.is_failing:
             self.pending.fail()
 
-    def spot(self, pool_slot: PoolSlot) -> Hashable:
-        """Return what a slot dials, as in the news."""
-        return spot_of(pool_slot.endpoint or self.setup.target)
+    def _spot(self, endpoint: str) -> Hashable:
+        """Return what the slots of an endpoint dial, as in the news."""
+        return spot_of(endpoint or self.setup.target)
 
     def changed(self, number: int, state: State) -> None:
         """Handle the new state of a slot."""
-        parts = self.parts[number]
+        slot = self.by_number[number]
         if state is State.CONNECTING:  # what is reached during an attempt may be too late for it
-            NEWS.seeks(self, self.spot(parts.pool_slot))
+            NEWS.seeks(self, self._spot(slot.endpoint))
         watch = self.liveness.watched.get(number)
         if watch is not None and not watch.connection.alive():
             self.liveness.drop(number)
         if self.several is not None:
             if state is not _READY and self.healths.watched:
                 self.healths.drop(number)
-            self.several.changed(number, state, busy=state is State.IDLE and self._is_busy(parts))
+            self.several.changed(number, state, busy=state is State.IDLE and self._is_busy(slot))
         elif not self.is_closed:
             if self.serving and state is not _READY:
                 self.serving, self._since = (), self._clock.now()
             self.show(state)
 
-    def _is_busy(self, slot: SlotParts[ConnectionT]) -> bool:
+    def _is_busy(self, slot: Slot[ConnectionT, ConnectorT]) -> bool:
         """Return whether a call is pending, or one has used a slot within the idle timeout (CB-14)."""
         used = max(self.asked, slot.manager.last_used())
         return len(self.pending) > 0 or self._clock.now() - used < IDLE_SHARE * self.policy.idle_timeout
 
-    def hear(self, pool_slot: PoolSlot, event: Happened) -> None:
+    def hear(self, receiver: SlotReceiver, event: Happened) -> None:
         """Pass on an event of a slot; only the end of the last one is the channel's."""
         if event.kind == "Closed" and not self._final:
             return
-        if pool_slot.number or pool_slot.endpoint:
-            event = event.changed(slot=pool_slot.number, endpoint=pool_slot.endpoint)
+        if receiver.number or receiver.endpoint:
+            event = event.changed(slot=receiver.number, endpoint=receiver.endpoint)
         self.emit(event)
 
     def start_calls(self) -> None:
@@ -504,7 +516,7 @@ class BasePool(ABC, Generic[ConnectionT]):
 
     # The slots.
 
-    def _slots(self) -> Slots[ConnectionT]:
+    def _slots(self) -> Slots[ConnectionT, ConnectorT]:
         """Return the rules for several slots, which apply from now on."""
         several = self.several
         if several is None:
@@ -514,51 +526,80 @@ class BasePool(ABC, Generic[ConnectionT]):
             several = self.several = Slots(self, (self._role, self._since))
         return several
 
-    def _live(self) -> list[SlotParts[ConnectionT]]:
+    def _live(self) -> list[Slot[ConnectionT, ConnectorT]]:
         """Return the live slots, or all if none is left; any thread may call this."""
         several = self.several
-        return list(self.parts.values()) if several is None else several.live()
+        return list(self.by_number.values()) if several is None else several.live()
 
-    def make(self, pool_slot: PoolSlot, beside: Membership | None) -> SlotParts[ConnectionT]:
-        """Return the parts of a new slot, whose manager joins the schedule of `beside` if that is given."""
-        connector: Any = None
-        if self.setup.resolves(pool_slot.endpoint):
+    def open_slot(self, number: int = 0, endpoint: str = "", beside: Membership | None = None) -> None:
+        """Make a slot, whose manager joins the schedule of `beside` if that is given."""
+        receiver = SlotReceiver(self, number, endpoint)
+        connector: ConnectorT | None = None
+        dials: CallbackConnector[ConnectionT]
+        if self.setup.resolves(endpoint):
             from grpc_backoff.engine.resolution import Resolution  # noqa: PLC0415 - the core resolves most names
 
-            dials: Any = Resolution(self)
+            dials = Resolution(self)
         else:
-            dials = connector = self._connector_for(pool_slot.endpoint)
+            dials = connector = self._connector_for(endpoint)
             if isinstance(connector, BaseConnector):  # not a script
                 connector.keepalive = self.keepalive
             if self.setup.pooling.health_service is not None:
                 from grpc_backoff.engine.proving import Proving  # noqa: PLC0415 - few channels watch health
 
-                dials = Proving(connector, pool_slot)
-        manager: ConnectionManager[ConnectionT] = ConnectionManager(
+                dials = Proving(connector, receiver, self.home)
+        manager = ConnectionManager(
             Machine(self.setup.target, self.policy, self.key),
             dials,
-            pool_slot,
+            receiver,
             home=self.home,
             clock=self._clock,
             rng=self.setup.rng,
-            key=self.setup.key_of(pool_slot.endpoint),
+            key=self.setup.key_of(endpoint),
             beside=beside,
         )
         if connector is not None:
             connector.lost, connector.redialled = manager.look, manager.redialled
-        return SlotParts(pool_slot, manager, connector)
+        self.by_number[number] = Slot(number, endpoint, receiver, manager, connector)
+        self._find_only()
+
+    def use(self, groups: tuple[tuple[int, ...], ...]) -> None:
+        """Let new calls use the connections of these slots, one group for each endpoint."""
+        self.serving = tuple(tuple(self.by_number[number] for number in group) for group in groups)
+        self._find_only()
+
+    def _find_only(self) -> None:
+        only = None
+        if len(self.by_number) == 1:
+            (slot,) = self.by_number.values()
+            if self.several is None or not self.several.is_unhealthy(slot.number):
+                only = slot.manager
+        self.only = only  # at once, because other threads read it
 
     def close_slot(self, number: int) -> None:
         """Stop a slot for good."""
-        slot = self.parts[number]
+        slot = self.by_number[number]
         self.liveness.drop(number)
         self.healths.drop(number)
-        self._final = sum(other.pool_slot.pool is not None for other in self.parts.values()) == 1
+        self._final = sum(other.receiver.pool is not None for other in self.by_number.values()) == 1
         slot.manager.close()
         if slot.connector is not None:
             slot.connector.forget()
         self._discard(slot)
-        slot.pool_slot.pool = None  # otherwise, the pool and the manager would keep each other alive (CB-10)
+        slot.receiver.pool = None  # otherwise, the pool and the manager would keep each other alive (CB-10)
+        if not self.is_closed:
+            self._forget(slot)
 
-    def _connectors(self) -> list[Any]:
-        return [slot.connector for slot in self.parts.values() if slot.connector is not None]
+    def _forget(self, gone: Slot[ConnectionT, ConnectorT]) -> None:
+        """Keep nothing of a closed slot, or of an endpoint without slots: in time, a name may have many addresses."""
+        del self.by_number[gone.number]
+        self.made_before += gone.manager.made
+        self._find_only()
+        kept = [slot.endpoint for slot in self.by_number.values()]
+        if gone.endpoint not in kept:
+            self.liveness.doubted.discard(gone.endpoint)
+        if self._spot(gone.endpoint) not in map(self._spot, kept):
+            NEWS.gives_up(self, self._spot(gone.endpoint))
+
+    def _connectors(self) -> list[ConnectorT]:
+        return [slot.connector for slot in self.by_number.values() if slot.connector is not None]

@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from grpc_backoff.base.status import Failure, Stage
-from grpc_backoff.engine.core_connector import BaseConnector, Informed, Tell
-from grpc_backoff.engine.pool import PoolSlot
+from grpc_backoff.engine.core_connector import Informed, SlotConnector, Tell
+
+if TYPE_CHECKING:
+    from grpc_backoff.engine.gate import GatedConnection
+    from grpc_backoff.engine.home import Home
+    from grpc_backoff.engine.pool import SlotReceiver
 
 
 class ProvingAttempt:
     """An attempt of a slot whose server's health is watched: the health of a replacement is awaited (RO-1)."""
 
-    def __init__(self, connector: BaseConnector[Any], pool_slot: PoolSlot, limit: float, tell: Tell) -> None:
+    def __init__(self, connector: SlotConnector, receiver: SlotReceiver, home: Home, limit: float, tell: Tell) -> None:
         """Start to dial; `limit` is the time limit of the whole attempt, in seconds."""
-        self._slot = pool_slot
+        self._receiver = receiver
         self._tell = tell
-        self._home = connector.home
-        self._ends = self._home.now() + limit
-        self._made: Any = None
+        self._home = home
+        self._ends = home.now() + limit
+        self._made: GatedConnection | None = None
         self._attempt = connector.connect(limit, self._ended)
 
-    def _ended(self, outcome: Any) -> None:
-        pool = self._slot.pool
-        if isinstance(outcome, Failure) or pool is None or not pool.must_prove(self._slot.number):
+    def _ended(self, outcome: GatedConnection | Failure) -> None:
+        pool = self._receiver.pool
+        if isinstance(outcome, Failure) or pool is None or not pool.must_prove(self._receiver.number):
             self._tell(outcome)
             return
         self._made = outcome
-        pool.healths.prove(pool, self._slot.number, outcome, self._ends - self._home.now(), self._told)
+        pool.healths.prove(pool, self._receiver.number, outcome, self._ends - self._home.now(), self._told)
 
     def _told(self, problem: str) -> None:
         made = self._made
@@ -50,19 +54,20 @@ class ProvingAttempt:
         if made is None:
             self._attempt.abandon()
             return
-        if self._slot.pool is not None:
-            self._slot.pool.healths.drop(self._slot.number)
+        if self._receiver.pool is not None:
+            self._receiver.pool.healths.drop(self._receiver.number)
         made.retire()
 
 
 class Proving(Informed):
     """The connector of a slot whose server's health is watched."""
 
-    def __init__(self, connector: BaseConnector[Any], pool_slot: PoolSlot) -> None:
+    def __init__(self, connector: SlotConnector, receiver: SlotReceiver, home: Home) -> None:
         self._connector = connector
-        self._slot = pool_slot
+        self._receiver = receiver
+        self._home = home
 
     def connect(self, limit: float, tell: Tell) -> ProvingAttempt:
         """Start one attempt; see `BaseConnector.connect`."""
         self._connector.last_life, self._connector.familiar = self.last_life, self.familiar
-        return ProvingAttempt(self._connector, self._slot, limit, tell)
+        return ProvingAttempt(self._connector, self._receiver, self._home, limit, tell)

@@ -20,7 +20,7 @@ class Resolution(SlotConnector):
     An attempt fails if the name cannot be resolved. If it can, the pool retires the slot, which abandons the attempt.
     """
 
-    def __init__(self, pool: BasePool[Any]) -> None:
+    def __init__(self, pool: BasePool[Any, Any]) -> None:
         super().__init__()
         self._pool = ref(pool)
         self._tell: Tell | None = None

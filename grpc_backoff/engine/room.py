@@ -13,7 +13,7 @@ from grpc_backoff.decide.connections.pick import counts_for
 class Room:
     """The calls of one connection, and those that have ended, but that its server may still count. Thread-safe."""
 
-    def __init__(self, most: float, now: Callable[[], float], left: Callable[[], object]) -> None:
+    def __init__(self, most: int, now: Callable[[], float], left: Callable[[], object]) -> None:
         """Start empty; `most` is how many calls there may be, and `left` is called when one has ended."""
         self._most = most
         self._now = now

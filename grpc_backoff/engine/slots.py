@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Container, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from grpc_backoff.base import stepping
 from grpc_backoff.base.status import Failure, Role, State
@@ -18,14 +18,18 @@ from grpc_backoff.base.stepping import Stepper
 from grpc_backoff.decide.connections import connection_machine as m
 from grpc_backoff.decide.connections import pool_machine as p
 from grpc_backoff.decide.connections.pick import elsewhere, pick
-from grpc_backoff.engine.news import NEWS
-from grpc_backoff.engine.pool import BasePool, ConnectionT, PoolSlot, SlotParts
 
 if TYPE_CHECKING:
     from grpc_backoff.connection.clock import TimerHandle
+    from grpc_backoff.engine.core_connector import SlotConnector
+    from grpc_backoff.engine.gate import GatedConnection
     from grpc_backoff.engine.manager import ConnectionManager
+    from grpc_backoff.engine.pool import BasePool, Slot
     from grpc_backoff.engine.resolver import Addresses
     from grpc_backoff.engine.room import Room
+
+ConnectionT = TypeVar("ConnectionT", bound="GatedConnection")
+ConnectorT = TypeVar("ConnectorT", bound="SlotConnector")
 
 _FULL = 2**62
 """The load of a connection that has just ended, or that no call may use now."""
@@ -33,22 +37,22 @@ _FILL_EVERY = 0.001
 """How often calls that wait for room are started at most, in seconds, so that one wake-up serves many."""
 
 
-class Slots(Stepper[p.PoolInput], Generic[ConnectionT]):
+class Slots(Stepper[p.PoolInput], Generic[ConnectionT, ConnectorT]):
     """Steps the machine of one pool.
 
     Attributes:
         state: the machine's state.
-        most: how many calls a connection carries; infinity if any number (PO-14).
+        most: how many calls a connection carries; None if any number (PO-14).
     """
 
-    def __init__(self, pool: BasePool[ConnectionT], taken_over: tuple[Role, float] | None = None) -> None:
+    def __init__(self, pool: BasePool[ConnectionT, ConnectorT], taken_over: tuple[Role, float] | None = None) -> None:
         """Make the first slots, or take over the only one, which has had this role since then."""
         super().__init__()
         self._pool = pool
         setup = pool.setup
         self._machine = p.PoolMachine(setup.target, setup.pooling, setup.policy, pool.key, setup.addresses)
-        self.most: float = setup.pooling.streams_per_connection if setup.pooling.max_connections > 1 else math.inf
-        if self.most != math.inf:
+        self.most = setup.pooling.streams_per_connection if setup.pooling.max_connections > 1 else None
+        if self.most is not None:
             from grpc_backoff.engine.room import Room  # noqa: PLC0415 - few pools limit it
 
             self._make_room = partial(Room, self.most, setup.clock.now)
@@ -57,7 +61,7 @@ class Slots(Stepper[p.PoolInput], Generic[ConnectionT]):
         self._turns = itertools.count()
         self._grows = False
         """Whether there may be one more connection, and none is coming."""
-        self._full_with: tuple[p.Slot, ...] | None = None
+        self._full_with: tuple[p.SlotState, ...] | None = None
         """The slots of which the machine was last told that they are full."""
         self._dozes = False
         """Whether a slot is idle while others serve, so that the next call has to wake it."""
@@ -66,7 +70,7 @@ class Slots(Stepper[p.PoolInput], Generic[ConnectionT]):
             for effect in effects:
                 self._carry_out(effect)
         else:
-            manager, wanted = pool.parts[0].manager, not pool.is_unwanted
+            manager, wanted = pool.by_number[0].manager, not pool.is_unwanted
             # As it was shown: the end of a connection, which the manager knows first, is yet to be handled.
             shown = State.READY if taken_over[0] is Role.SERVING else manager.state
             self.state = self._machine.taken_over(*taken_over, shown, manager.started, wanted=wanted)
@@ -92,13 +96,13 @@ class Slots(Stepper[p.PoolInput], Generic[ConnectionT]):
     def serves(self, number: int) -> None:
         """Handle a new connection of a slot."""
         pool = self._pool
-        parts = pool.parts[number]
-        connection = parts.manager.connection
+        slot = pool.by_number[number]
+        connection = slot.manager.connection
         if pool.setup.pooling.health_service is not None and connection is not None:
             pool.healths.watch(pool, number, connection)
-        if self.most < math.inf and connection is not None:
-            connection.core_channel.room = self._make_room(parts.pool_slot.left)
-        self.feed(p.SlotServes(number, parts.manager.started))
+        if self.most is not None and connection is not None:
+            connection.core_channel.room = self._make_room(slot.receiver.left)
+        self.feed(p.SlotServes(number, slot.manager.started))
         problem = pool.healths.problem(number)
         if problem:
             self.feed(p.HealthChanged(number, problem))
@@ -129,22 +133,22 @@ class Slots(Stepper[p.PoolInput], Generic[ConnectionT]):
         self._free_timer = None
         self.state = self.state._replace(phase=p.PoolPhase.CLOSED)
 
-    def live(self) -> list[SlotParts[ConnectionT]]:
+    def live(self) -> list[Slot[ConnectionT, ConnectorT]]:
         """Return the live slots, or all if none is left; any thread may call this."""
-        slots = dict(self._pool.parts)
+        slots = dict(self._pool.by_number)
         live = [slots[slot.number] for slot in self.state.live if slot.number in slots]
         # In a step that exchanges all slots, the new ones are not made yet.
         return live or list(slots.values())
 
-    def shown(self, parts: SlotParts[ConnectionT]) -> State:
+    def shown(self, slot: Slot[ConnectionT, ConnectorT]) -> State:
         """Return the state of a slot that counts for the channel's; any thread may call this."""
-        state = self.state
-        slot = state.slot(parts.pool_slot.number)
-        if slot is None or slot.role is not Role.UNHEALTHY:
-            return parts.manager.state
+        pool = self.state
+        state = pool.slot(slot.number)
+        if state is None or state.role is not Role.UNHEALTHY:
+            return slot.manager.state
         # In the step that opens the replacement, it has no manager yet.
-        replacement = state.replacement(slot.number)
-        return slot.shown if replacement is None else replacement.state
+        replacement = pool.replacement(slot.number)
+        return state.shown if replacement is None else replacement.state
 
     # Picking.
 
@@ -155,8 +159,8 @@ class Slots(Stepper[p.PoolInput], Generic[ConnectionT]):
         and lets those go first that wait for room.
         """
         pool = self._pool
-        serving: Sequence[Sequence[SlotParts[ConnectionT]]] = pool.serving
-        if not serving or (avoid is None and self.most < math.inf and len(pool.pending)):
+        serving: Sequence[Sequence[Slot[ConnectionT, ConnectorT]]] = pool.serving
+        if not serving or (avoid is None and self.most is not None and len(pool.pending)):
             return None
         others = elsewhere(serving, lambda slot: slot.manager.connection in avoid) if avoid else serving
         slot = self._pick_of(others) if pool.picks else serving[0][0]
@@ -167,26 +171,26 @@ class Slots(Stepper[p.PoolInput], Generic[ConnectionT]):
             pool.at_home(pool.want)
         return None if slot is None else slot.manager
 
-    def _pick_of(self, groups: Sequence[Sequence[SlotParts[ConnectionT]]]) -> SlotParts[ConnectionT] | None:
+    def _pick_of(
+        self, groups: Sequence[Sequence[Slot[ConnectionT, ConnectorT]]]
+    ) -> Slot[ConnectionT, ConnectorT] | None:
         return pick(groups, next(self._turns), self._load, self.most)
 
-    def _load(self, slot: SlotParts[ConnectionT]) -> int:
+    def _load(self, slot: Slot[ConnectionT, ConnectorT]) -> int:
         connection = slot.manager.connection
         if connection is None:
             return _FULL
         core = connection.core_channel
-        if self.most == math.inf:
-            running: int = core.running
-            return running
+        if self.most is None:
+            return core.running
         if core.room is None or core.held is not None:  # its slot is about to serve, or its peer has to answer first
             return _FULL
-        taken: int = core.room.taken()
-        return taken
+        return core.room.taken()
 
     def _loads(self) -> tuple[p.Load, ...]:
         return tuple(
             p.Load(
-                slot.pool_slot.number,
+                slot.number,
                 connection.core_channel.running,
                 connection.last_used(),
                 connection.core_channel.served,
@@ -201,25 +205,21 @@ class Slots(Stepper[p.PoolInput], Generic[ConnectionT]):
     @property
     def waits_for_room(self) -> bool:
         """Whether a call that gets no connection waits for room, because there are connections. Thread-safe."""
-        return self.most < math.inf and bool(self._pool.serving)
+        return self.most is not None and bool(self._pool.serving)
 
     def _only_full(self) -> bool:
         """Return whether a call that gets no connection needs nothing but room: all connections are up and open."""
         return (
             self.waits_for_room
-            and len(self._connections()) == sum(map(len, self._pool.serving))
+            and len(self._rooms()) == sum(map(len, self._pool.serving))
             and not any(slot.state is State.IDLE for slot in self.state.live)
         )
 
-    def _connections(self) -> list[Any]:
-        """Return the serving connections that are up and that calls may enter, as long as there is room."""
+    def _rooms(self) -> list[Room]:
+        """Return the rooms of the serving connections that are up and that calls may enter."""
         found = [slot.manager.connection for group in self._pool.serving for slot in group]
-        usable = [
-            connection
-            for connection in found
-            if connection is not None and connection.core_channel.held is None and connection.alive()
-        ]
-        return [connection for connection in usable if connection.core_channel.room is not None]
+        gates = [connection.core_channel for connection in found if connection is not None and connection.alive()]
+        return [gate.room for gate in gates if gate.held is None and gate.room is not None]
 
     def call_left(self) -> None:
         """Handle the end of a call: another one may take its place soon. Any thread may call this."""
@@ -228,13 +228,13 @@ class Slots(Stepper[p.PoolInput], Generic[ConnectionT]):
 
     def fill(self) -> None:
         """Start as many of the pending calls as there is room for; the others need one more connection, or wait."""
-        pool = self._pool
-        if pool.is_closed:
+        pool, most = self._pool, self.most
+        if pool.is_closed or most is None:
             return
-        rooms: list[Room] = [connection.core_channel.room for connection in self._connections()]
+        rooms = self._rooms()
         free = 0
         while waiting := len(pool.pending):
-            free = sum(max(0, int(self.most) - room.taken()) for room in rooms)
+            free = sum(max(0, most - room.taken()) for room in rooms)
             if free:
                 pool.pending.release(free)
             if not free or len(pool.pending) == waiting:  # on threads, a call leaves the queue later
@@ -242,7 +242,6 @@ class Slots(Stepper[p.PoolInput], Generic[ConnectionT]):
         if self._grows and waiting > free and self._full_with is not self.state.slots and self._only_full():
             self._full_with = self.state.slots
             # On threads, calls that were told of room may not have taken it yet.
-            most = int(self.most)
             self.feed(p.PoolBusy(tuple(load._replace(calls=max(load.calls, most)) for load in self._loads())))
         if not waiting:
             return
@@ -262,21 +261,19 @@ class Slots(Stepper[p.PoolInput], Generic[ConnectionT]):
         slot = self.state.slot(number)
         return slot is not None and slot.replaces is not None
 
-    def is_unhealthy(self, connection: object) -> bool:
-        """Return whether the server of a connection says that it is not serving."""
-        return any(
-            slot.role is Role.UNHEALTHY and self._pool.parts[slot.number].manager.connection is connection
-            for slot in self.state.slots
-        )
+    def is_unhealthy(self, number: int) -> bool:
+        """Return whether the server of a slot's connection says that it is not serving."""
+        slot = self.state.slot(number)
+        return slot is not None and slot.role is Role.UNHEALTHY
 
     def _set_gates(self) -> None:
         """Keep calls from unhealthy connections, even calls whose method remembers its connection."""
-        for slot in self.state.live:
-            parts, watch = self._pool.parts.get(slot.number), self._pool.liveness.watched.get(slot.number)
-            connection = None if parts is None else parts.manager.connection
+        for state in self.state.live:
+            slot, watch = self._pool.by_number.get(state.number), self._pool.liveness.watched.get(state.number)
+            connection = None if slot is None else slot.manager.connection
             if connection is not None:
                 shut = watch is not None and watch.connection is connection and watch.state.shut
-                connection.core_channel.hold(shut=shut or slot.role is Role.UNHEALTHY)
+                connection.core_channel.hold(shut=shut or state.role is Role.UNHEALTHY)
 
     # Driving the machine.
 
@@ -287,13 +284,12 @@ class Slots(Stepper[p.PoolInput], Generic[ConnectionT]):
 
     def _carry_out(self, effect: p.PoolEffect) -> None:  # noqa: C901, PLR0912 - one branch for each effect
         pool = self._pool
-        slots = pool.parts
+        slots = pool.by_number
         match effect:
             case p.Show():
                 pool.show(effect.state)
             case p.Serving():
-                pool.serving = tuple(tuple(slots[number] for number in group) for group in effect.groups)
-                self._count()
+                pool.use(effect.groups)
                 if pool.healths.watched:
                     self._set_gates()
             case m.ReleaseCalls():
@@ -312,13 +308,10 @@ class Slots(Stepper[p.PoolInput], Generic[ConnectionT]):
             case p.CondemnSlot():
                 pool.healths.drop(effect.slot)
                 self._condemn(slots[effect.slot], effect.why)
-            case p.RestSlot(number):
-                if (connection := slots[number].manager.connection) is not None:
-                    pool.rest(number, connection)
+            case p.RestSlot():
+                pool.rest(effect.slot)
             case p.CloseSlot():
                 pool.close_slot(effect.slot)
-                if not pool.is_closed:
-                    self._forget(effect.slot)
             case p.TellSlot():
                 slots[effect.slot].manager.feed(m.NewsArrived())
             case p.Resolve():
@@ -344,22 +337,13 @@ class Slots(Stepper[p.PoolInput], Generic[ConnectionT]):
                 self.fill()
 
     def _open(self, effect: p.OpenSlot) -> None:
-        slots = self._pool.parts
-        pool_slot = PoolSlot(self._pool, effect.slot, effect.endpoint)
-        beside = next((slot for slot in slots.values() if slot.pool_slot.endpoint == effect.endpoint), None)
+        slots = self._pool.by_number
         if effect.replaces is not None:
             slots[effect.replaces].manager.replaced = True
-        slots[effect.slot] = self._pool.make(pool_slot, None if beside is None else beside.manager.membership)
-        self._count()
+        beside = next((slot.manager.membership for slot in slots.values() if slot.endpoint == effect.endpoint), None)
+        self._pool.open_slot(effect.slot, effect.endpoint, beside)
 
-    def _count(self) -> None:
-        slots = self._pool.parts
-        parts = next(iter(slots.values())) if len(slots) == 1 else None
-        slot = None if parts is None else self.state.slot(parts.pool_slot.number)
-        usable = parts is not None and (slot is None or slot.role is not Role.UNHEALTHY)
-        self._pool.only = parts.manager if parts is not None and usable else None
-
-    def _condemn(self, slot: SlotParts[ConnectionT], why: str) -> None:
+    def _condemn(self, slot: Slot[ConnectionT, ConnectorT], why: str) -> None:
         """End a slot's connection with its calls; `SlotEnded` follows."""
         live = slot.manager.connection
         connection = live or slot.manager.draining
@@ -370,16 +354,16 @@ class Slots(Stepper[p.PoolInput], Generic[ConnectionT]):
             connection.retire()
             connection.core_channel.fail(f"the connection was lost: {why}")
 
-    def _retire(self, slot: SlotParts[ConnectionT]) -> None:
+    def _retire(self, slot: Slot[ConnectionT, ConnectorT]) -> None:
         """Stop dialling for a slot and tell the machine when no connection of it is left."""
-        connector, pool_slot = slot.connector, slot.pool_slot
+        connector, receiver = slot.connector, slot.receiver
 
         def ended() -> None:
-            if pool_slot.pool is not None:  # otherwise, the slot is closed
-                pool_slot.pool.feed(p.SlotEnded(pool_slot.number))
+            if receiver.pool is not None:  # otherwise, the slot is closed
+                receiver.pool.feed(p.SlotEnded(slot.number))
 
         def closed() -> None:
-            if not connector.open:
+            if connector is not None and not connector.open:
                 ended()
 
         slot.manager.retire()
@@ -388,23 +372,11 @@ class Slots(Stepper[p.PoolInput], Generic[ConnectionT]):
         else:
             connector.closed = closed
 
-    def _forget(self, number: int) -> None:
-        """Keep nothing of a closed slot, or of an endpoint without slots: in time, a name may have many addresses."""
-        pool = self._pool
-        gone = pool.parts.pop(number)
-        pool.made_before += gone.manager.made
-        self._count()
-        kept = [slot.pool_slot for slot in pool.parts.values()]
-        if gone.pool_slot.endpoint not in [slot.endpoint for slot in kept]:
-            pool.liveness.doubted.discard(gone.pool_slot.endpoint)
-        if pool.spot(gone.pool_slot) not in map(pool.spot, kept):
-            NEWS.gives_up(pool, pool.spot(gone.pool_slot))
-
     def _timer_fired(self) -> None:
         if self._timer is None:
             return  # cancelled after it had been posted
         self._timer = None
-        slots = self._pool.parts.values()
+        slots = self._pool.by_number.values()
         used = [slot.manager.last_used() for slot in slots]
         used += [slot.manager.draining.last_used() for slot in slots if slot.manager.draining is not None]
         self.feed(p.PoolTimerFired(self._loads(), max(self._pool.asked, *used)))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from grpc_backoff.base.status import State
 from grpc_backoff.base.threads import Running
 from grpc_backoff.decide.connections.happened import Happened
-from grpc_backoff.engine.pool import BasePool, SlotParts
+from grpc_backoff.engine.pool import BasePool, Slot
 from grpc_backoff.engine.setup import PoolSetup
 from grpc_backoff.sync.conductor import Conductor
 from grpc_backoff.sync.core_connector import CoreConnection, CoreConnector
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from grpc_backoff.engine.news import Ticking
 
 
-class ConnectionPool(BasePool[CoreConnection]):
+class ConnectionPool(BasePool[CoreConnection, CoreConnector]):
     """The connections of one threaded channel."""
 
     def __init__(
@@ -55,7 +55,7 @@ class ConnectionPool(BasePool[CoreConnection]):
         only, several = self.only, self.several
         if only is not None and not self.picks:
             return only.connection
-        for _ in range(1 + len(self.parts)):  # a connection that was just lost may still be picked
+        for _ in range(1 + len(self.by_number)):  # a connection that was just lost may still be picked
             manager = None if several is None else several.pick(avoid)
             connection = None if manager is None else manager.connection
             if manager is None or (connection is not None and connection.held is None):
@@ -104,5 +104,5 @@ class ConnectionPool(BasePool[CoreConnection]):
         """Run `work` soon, on the conductor. Thread-safe."""
         self._conductor.post(work)
 
-    def _discard(self, slot: SlotParts[CoreConnection]) -> None:
+    def _discard(self, slot: Slot[CoreConnection, CoreConnector]) -> None:
         """Do nothing: its connections have closed themselves."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from grpc_backoff import Closed, Connected, State
-from grpc_backoff.engine.pool import PoolSlot
+from grpc_backoff.engine.pool import SlotReceiver
 from grpc_backoff.engine.setup import PoolSetup
 from grpc_backoff.policy.pooling import PoolPolicy
 from grpc_backoff.policy.presets import CONNECT
@@ -23,19 +23,19 @@ class Pool:
     hear = changed = failed = lambda self, *told: self.told.append(told)
 
 
-def test_a_seat_without_a_pool():
+def test_a_receiver_without_a_pool():
     """PO-12: what a manager reports after its slot was closed goes nowhere, so that it keeps nothing alive."""
     pool = Pool()
-    pool_slot = PoolSlot(pool, 3, "a")
-    assert len(pool_slot) == 2
+    receiver = SlotReceiver(pool, 3, "a")
+    assert len(receiver) == 2
     for pool_now in (pool, None):
-        pool_slot.pool = pool_now
-        pool_slot.release()
-        pool_slot.fail()
-        pool_slot.changed(State.READY)
-        pool_slot.hear(Closed(target="t", at=0.0, attempt=1, lived=None))
-        pool_slot.hear(Connected(target="t", at=0.0, attempt=1, took=0.0, connections=1))
-    assert (len(pool_slot), len(pool.told)) == (0, 5)
+        receiver.pool = pool_now
+        receiver.release()
+        receiver.fail()
+        receiver.changed(State.READY)
+        receiver.hear(Closed(target="t", at=0.0, attempt=1, lived=None))
+        receiver.hear(Connected(target="t", at=0.0, attempt=1, took=0.0, connections=1))
+    assert (len(receiver), len(pool.told)) == (0, 5)
 
 
 def test_the_key_of_an_endpoint():

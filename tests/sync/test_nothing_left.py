@@ -34,7 +34,7 @@ USES = {
 def parts_of(channel):
     """Return weak references to what a channel consists of."""
     pool = channel._pool
-    (held,) = pool.parts.values()
+    (held,) = pool.by_number.values()
     return [weakref.ref(part) for part in (channel, pool, pool.pending, held.manager, held.connector)]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -15,7 +14,7 @@ _SHARE, _SHORTEST, _LONGEST = 0.25, 0.02, 0.05
 """How long an ended call is counted: as a part of how long it took, and within these limits, in seconds."""
 
 
-def pick(groups: Sequence[Sequence[T]], turn: int, load: Callable[[T], int], most: float = math.inf) -> T | None:
+def pick(groups: Sequence[Sequence[T]], turn: int, load: Callable[[T], int], most: int | None = None) -> T | None:
     """Return the connection for the next call: endpoints take turns (PO-6), and the least used one serves (PO-8).
 
     None if every connection is full (PO-14).
@@ -24,12 +23,12 @@ def pick(groups: Sequence[Sequence[T]], turn: int, load: Callable[[T], int], mos
         groups: the serving connections of each endpoint; no group is empty.
         turn: how many calls have been assigned so far.
         load: returns how many calls a connection has.
-        most: how many calls a connection may have.
+        most: how many calls a connection may have; None if any number.
     """
     for later in range(len(groups)):
         group = groups[(turn + later) % len(groups)]
         found = group[0] if len(group) == 1 else min(group, key=load)
-        if most == math.inf or load(found) < most:
+        if most is None or load(found) < most:
             return found
     return None
 

@@ -75,7 +75,7 @@ class PoolPhase(enum.Enum):
 
 
 @record
-class Slot(NamedTuple):
+class SlotState(NamedTuple):
     """One slot. Times are in seconds on the channel's monotonic clock.
 
     Attributes:
@@ -151,7 +151,7 @@ class PoolState(NamedTuple):
     """
 
     phase: PoolPhase = PoolPhase.UNWANTED
-    slots: tuple[Slot, ...] = ()
+    slots: tuple[SlotState, ...] = ()
     opened: int = 0
     addresses: tuple[str, ...] | None = None
     found: tuple[str, ...] | None = None
@@ -164,7 +164,7 @@ class PoolState(NamedTuple):
     armed: float = math.inf
 
     @property
-    def live(self) -> tuple[Slot, ...]:
+    def live(self) -> tuple[SlotState, ...]:
         """The slots that have a connection for new calls, or may get one."""
         return tuple([slot for slot in self.slots if slot.role in _LIVE])
 
@@ -183,22 +183,22 @@ class PoolState(NamedTuple):
         shown = [slot.shown for slot in self.slots if slot.role in _LIVE]
         return shown[0] if len(shown) == 1 else aggregate(shown)
 
-    def slot(self, number: int) -> Slot | None:
+    def slot(self, number: int) -> SlotState | None:
         """Return a slot; None if it is gone."""
         for slot in self.slots:
             if slot.number == number:
                 return slot
         return None
 
-    def replacement(self, number: int) -> Slot | None:
+    def replacement(self, number: int) -> SlotState | None:
         """Return the slot that is to replace a slot; None if there is none."""
         return next((slot for slot in self.slots if slot.replaces == number), None)
 
-    def of(self, endpoint: str) -> tuple[Slot, ...]:
+    def of(self, endpoint: str) -> tuple[SlotState, ...]:
         """Return the live slots of an endpoint."""
         return tuple(slot for slot in self.live if slot.endpoint == endpoint)
 
-    def put(self, slot: Slot) -> PoolState:
+    def put(self, slot: SlotState) -> PoolState:
         """Replace the slot that has the same number."""
         return self._replace(slots=tuple([slot if other.number == slot.number else other for other in self.slots]))
 
@@ -479,10 +479,10 @@ class PoolMachine(NamedTuple):
     def taken_over(self, role: Role, since: float, state: State, started: float, *, wanted: bool) -> PoolState:
         """Return the state of a pool whose only slot did without the machine until now; `wanted` is as in `PoolPhase`.
 
-        The others are as in `Slot`.
+        The others are as in `SlotState`.
         """
         made = since if role is Role.SERVING else math.inf
-        slot = Slot(0, role=role, state=state, since=since, started=started, made=made)
+        slot = SlotState(0, role=role, state=state, since=since, started=started, made=made)
         return PoolState(PoolPhase.WANTED if wanted else PoolPhase.UNWANTED, (slot,), 1, self.addresses)
 
     def step(self, state: PoolState, input_: PoolInput, now: float) -> PoolStep:
@@ -511,7 +511,7 @@ class PoolMachine(NamedTuple):
             state = self._begins(state, slot, now)
         return state if state.phase is PoolPhase.WANTED else state._replace(phase=PoolPhase.WANTED), wanted
 
-    def _begins(self, state: PoolState, slot: Slot, now: float) -> PoolState:
+    def _begins(self, state: PoolState, slot: SlotState, now: float) -> PoolState:
         """Let an idle slot that is asked for a connection count as CONNECTING at once.
 
         Its machine may not have been told yet, and a caller who sees the states meanwhile must not find that no slot
@@ -535,7 +535,7 @@ class PoolMachine(NamedTuple):
             return self._lost(state, slot, now, busy=input_.busy)
         return self._seek(state.put(slot), slot, now, busy=input_.busy)
 
-    def _lost(self, state: PoolState, slot: Slot, now: float, *, busy: bool) -> PoolStep:
+    def _lost(self, state: PoolState, slot: SlotState, now: float, *, busy: bool) -> PoolStep:
         replacement = state.replacement(slot.number)
         slot = slot._replace(role=Role.COMING, since=now, due="", problem="")
         state = self._look_up(state.put(slot), now, at_once=True)
@@ -545,7 +545,7 @@ class PoolMachine(NamedTuple):
             return self._retire(state, slot.number, now, _UNNEEDED)
         return self._seek(state, slot, now, busy=busy)
 
-    def _seek(self, state: PoolState, slot: Slot, now: float, *, busy: bool) -> PoolStep:
+    def _seek(self, state: PoolState, slot: SlotState, now: float, *, busy: bool) -> PoolStep:
         """Wake an idle slot that should keep seeking a connection (PO-3, PO-6).
 
         One that no call has used within the idle timeout waits for the next call of the channel. If another slot that
@@ -629,7 +629,7 @@ class PoolMachine(NamedTuple):
     def _open(self, state: PoolState, now: float, endpoint: str, why: str, replaces: int | None = None) -> PoolStep:
         wanted = state.phase is PoolPhase.WANTED
         shown = State.CONNECTING if wanted else State.IDLE
-        slot = Slot(state.opened, endpoint, state=shown, since=now, replaces=replaces)
+        slot = SlotState(state.opened, endpoint, state=shown, since=now, replaces=replaces)
         state = state._replace(slots=(*state.slots, slot), opened=state.opened + 1)
         effects: list[PoolEffect] = [OpenSlot(slot.number, endpoint, replaces)]
         effects += self._announce("SlotOpened", slot, now, why)
@@ -678,7 +678,7 @@ class PoolMachine(NamedTuple):
                 state = state.put(slot._replace(due="", row=0, gap=0.0))
         return state
 
-    def _replaceable(self, state: PoolState) -> list[tuple[float, Slot]]:
+    def _replaceable(self, state: PoolState) -> list[tuple[float, SlotState]]:
         """Return each slot that is to be replaced, with the earliest start of its replacement."""
         return [
             (slot.started + max(self.connect.initial_backoff, slot.gap), slot)
@@ -798,7 +798,7 @@ class PoolMachine(NamedTuple):
             more_than_one = more_than_one or len(state.of(endpoint)) > 1
         return state._replace(look_at=now + UNUSED_FOR if more_than_one else math.inf), effects
 
-    def _only_server(self, state: PoolState, slot: Slot) -> bool:
+    def _only_server(self, state: PoolState, slot: SlotState) -> bool:
         others = [other for other in state.of(slot.endpoint) if other is not slot]
         return slot.role is Role.SERVING and all(other.role is not Role.SERVING for other in others)
 
@@ -842,13 +842,13 @@ class PoolMachine(NamedTuple):
 
     # Events.
 
-    def _announce(self, kind: _Kind, slot: Slot, now: float, why: str) -> list[PoolEffect]:
+    def _announce(self, kind: _Kind, slot: SlotState, now: float, why: str) -> list[PoolEffect]:
         """Return the event of this class; nothing for the slot that every channel begins with."""
         if slot.number == 0 and not slot.endpoint:
             return []
         return [Emit(self._event(kind, slot, now, why))]
 
-    def _event(self, kind: _Kind, slot: Slot, now: float, why: str, **more: object) -> Happened:
+    def _event(self, kind: _Kind, slot: SlotState, now: float, why: str, **more: object) -> Happened:
         about = {"target": self.target, "channel": self.channel, "at": now, "attempt": 0}
         return Happened(kind, {**about, "endpoint": slot.endpoint, "slot": slot.number, "why": why, **more})
 
