@@ -32,7 +32,7 @@ class Keeper(Protocol):
         """Return the time on the channel's clock, in seconds."""
         ...
 
-    def hold(self, connection: GatedConnection, *, shut: bool) -> None:
+    def set_gate(self, connection: GatedConnection, *, shut: bool) -> None:
         """Make calls wait instead of using a connection, or start those that wait."""
         ...
 
@@ -132,7 +132,7 @@ class ConnectionWatch(Stepper[m.LivenessInput]):
             case stepping.CancelTimer():
                 self._cancel_timer()
             case m.Shut():
-                keeper.hold(self.connection, shut=True)
+                keeper.set_gate(self.connection, shut=True)
                 if self.connection.core_channel.running:  # a thread was faster
                     self._inputs.append(m.CallWaits())
             case m.Ask(why, within):
@@ -147,6 +147,6 @@ class ConnectionWatch(Stepper[m.LivenessInput]):
                 why = self.state.why
                 keeper.report("LivenessAnswered", endpoint=self._endpoint, slot=self._number, why=why, took=took)
             case m.Reopen():
-                keeper.hold(self.connection, shut=False)
+                keeper.set_gate(self.connection, shut=False)
             case m.Condemn(why):
                 keeper.feed(Condemned(self._number, why))

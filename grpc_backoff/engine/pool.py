@@ -361,7 +361,7 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
     def _slot_status(self, slot: Slot[ConnectionT, ConnectorT], role: Role, since: float) -> SlotStatus:
         manager, several = slot.manager, self.several
         status, connection = manager.status(), manager.connection or manager.draining
-        suspected, answered = self.liveness.asked(slot.number)
+        suspected, answered = self.liveness.suspicion(slot.number)
         return SlotStatus(
             endpoint=slot.endpoint,
             role=role,
@@ -406,7 +406,7 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
         """Return the time on the channel's clock, in seconds."""
         return self._clock.now()
 
-    def hold(self, connection: GatedConnection, *, shut: bool) -> None:
+    def set_gate(self, connection: GatedConnection, *, shut: bool) -> None:
         """Make calls wait instead of using a connection, or start those that wait."""
         several = self.several
         unhealthy = several is not None and any(

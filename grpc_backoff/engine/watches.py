@@ -86,7 +86,7 @@ class LivenessWatches:
             if connection is None or watch.connection is connection:
                 watch.call_waits()
 
-    def asked(self, number: int) -> tuple[str, bool | None]:
+    def suspicion(self, number: int) -> tuple[str, bool | None]:
         """Return why the peer of a slot's connection was last asked, and what came of it. Any thread may call this."""
         watch = self.watched.get(number)
         return ("", None) if watch is None else (watch.state.why, watch.state.answered)

@@ -38,7 +38,7 @@ class Keeper:
     def quiet(self):
         return self.silence
 
-    def hold(self, _connection, *, shut):
+    def set_gate(self, _connection, *, shut):
         self.done.append("shut" if shut else "open")
 
     def ask(self, within, tell):

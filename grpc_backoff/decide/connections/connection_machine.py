@@ -566,12 +566,12 @@ class Machine:
         initial, key = self.policy.initial_backoff, state.key
         if input_.late and state.in_flight:
             until = max(state.planned, now + initial)
-            return state._replace(planned=until, key=key.held(until)), [redial]
+            return state._replace(planned=until, key=key.postponed(until)), [redial]
         if state.in_flight or key.redialled or now >= state.deadline:
             return state, [redial]
         if state.phase is Phase.READY:
             return state._replace(planned=state.planned + initial, key=key._replace(redialled=True)), [redial]
-        state = state._replace(key=key.held(key.deadline + initial))
+        state = state._replace(key=key.postponed(key.deadline + initial))
         if state.next_start is None:
             return state, [redial]
         state, effects = self._sleep(state, state.phase, now)

@@ -269,7 +269,7 @@ class Schedule(NamedTuple):
             return self
         return self._replace(debt=_NEVER, young=False, deadline=self.free)
 
-    def held(self, until: float) -> Schedule:
+    def postponed(self, until: float) -> Schedule:
         """Delay the next start, because grpc's core redialled by itself; further redials do not (CB-16)."""
         return self._replace(deadline=max(self.deadline, until), redialled=True)
 
