@@ -13,7 +13,10 @@ before = set(sys.modules)
 from grpc_backoff import aio
 print(*(set(sys.modules) - before))
 """
-SLOTS = {"grpc_backoff.engine.slots", "grpc_backoff.decide.connections.pool_machine"}
+SLOTS = {
+    "grpc_backoff.engine.slots",
+    *(f"grpc_backoff.decide.connections.{part}" for part in ("pool_machine", "pool_records")),
+}
 """What a channel needs only if it has several connections, or replaces one."""
 
 LATE = {

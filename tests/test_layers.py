@@ -58,6 +58,7 @@ WITHOUT = {
     "engine/slots.py": "what pools with several slots do; aio/test_pool.py and both_apis/test_pool.py make such pools",
     "engine/setup.py": "what pools dial; test_pool.py and both_apis/test_pool.py make pools of every kind",
     "engine/watches.py": "both_apis/test_health.py runs every test on both APIs",
+    "decide/connections/pool_records.py": "what the machine decides on; test_pool_machine.py makes and reads them all",
     "decide/connections/slot_events.py": "records without behaviour; the machine's tests make and read them all",
     "names.py": "what test_exports.py looks at",
     "config/call_policies.py": "test_methods.py, test_service_config.py and test_channel_settings.py read it",

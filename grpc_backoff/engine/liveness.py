@@ -14,7 +14,7 @@ from grpc_backoff.base.stepping import Stepper
 from grpc_backoff.connection.clock import TimerHandle
 from grpc_backoff.decide.connections import liveness_machine as m
 from grpc_backoff.decide.connections.core_texts import shows_life
-from grpc_backoff.decide.connections.pool_machine import Condemned, PoolInput
+from grpc_backoff.decide.connections.pool_records import Condemned, PoolInput
 from grpc_backoff.engine.gate import LivenessReply
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from grpc_backoff.policy.connect import Reconnect
 if TYPE_CHECKING:
     from grpc_backoff.connection.clock import TimerHandle
     from grpc_backoff.connection.connector import CallbackConnector
-    from grpc_backoff.decide.connections.pool_machine import PoolInput
+    from grpc_backoff.decide.connections.pool_records import PoolInput
     from grpc_backoff.engine.gate import GatedConnection
     from grpc_backoff.engine.home import Home
     from grpc_backoff.engine.liveness import ConnectionWatch

@@ -16,8 +16,9 @@ from grpc_backoff.base import stepping
 from grpc_backoff.base.status import Failure, Role, State
 from grpc_backoff.base.stepping import Stepper
 from grpc_backoff.decide.connections import connection_machine as m
-from grpc_backoff.decide.connections import pool_machine as p
+from grpc_backoff.decide.connections import pool_records as p
 from grpc_backoff.decide.connections.pick import elsewhere, pick
+from grpc_backoff.decide.connections.pool_machine import PoolMachine
 
 if TYPE_CHECKING:
     from grpc_backoff.connection.clock import TimerHandle
@@ -50,7 +51,7 @@ class Slots(Stepper[p.PoolInput], Generic[ConnectionT, ConnectorT]):
         super().__init__()
         self._pool = pool
         setup = pool.setup
-        self._machine = p.PoolMachine(setup.target, setup.pooling, setup.policy, pool.key, setup.addresses)
+        self._machine = PoolMachine(setup.target, setup.pooling, setup.policy, pool.key, setup.addresses)
         self.most = setup.pooling.streams_per_connection if setup.pooling.max_connections > 1 else None
         if self.most is not None:
             from grpc_backoff.engine.room import Room  # noqa: PLC0415 - few pools limit it

@@ -123,7 +123,7 @@ class HealthWatches:
 
     def watch(self, keeper: Keeper, number: int, connection: GatedConnection) -> None:
         """Watch the health of a connection that is about to serve; the Watch that has proven it goes on."""
-        from grpc_backoff.decide.connections.pool_machine import HealthChanged  # noqa: PLC0415 - as above
+        from grpc_backoff.decide.connections.pool_records import HealthChanged  # noqa: PLC0415 - as above
 
         def tell(problem: str) -> None:
             keeper.feed(HealthChanged(number, problem))

@@ -10,7 +10,7 @@ import pytest
 
 import grpc_backoff.aio
 from grpc_backoff.aio.finished import release_core
-from grpc_backoff.decide.connections.pool_machine import Condemned
+from grpc_backoff.decide.connections.pool_records import Condemned
 from grpc_backoff.testing.front import FlakyFront, healthy
 from tests.echo import EchoStub, Message, serving
 

@@ -15,7 +15,8 @@ import pytest
 
 from grpc_backoff import AttemptStarted, Closed, Connected, CoreRedial, Reconnect, State, aio
 from grpc_backoff.aio.pool import ConnectionPool
-from grpc_backoff.decide.connections.pool_machine import Role, SlotEnded
+from grpc_backoff.base.status import Role
+from grpc_backoff.decide.connections.pool_records import SlotEnded
 from grpc_backoff.decide.connections.slot_events import LivenessAsked, SlotClosed, SlotOpened, SlotRetiring, SlotServing
 from grpc_backoff.engine.setup import PoolSetup
 from grpc_backoff.policy.pooling import PoolPolicy

@@ -16,7 +16,7 @@ import pytest
 
 from grpc_backoff import AttemptFailed, AttemptStarted, Closed, Connected, Disconnected, State
 from grpc_backoff.decide.connections.dial_machine import SHUTDOWN
-from grpc_backoff.decide.connections.pool_machine import Condemned, NameResolved
+from grpc_backoff.decide.connections.pool_records import Condemned, NameResolved
 from grpc_backoff.decide.connections.slot_events import (
     NameResolution,
     SlotClosed,
