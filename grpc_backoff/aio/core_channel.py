@@ -303,17 +303,14 @@ class CoreChannel(Gate):
         return kept
 
     def is_unused(self) -> bool:
-        """Return whether the connection is up, its server has answered, and nothing uses it now or refers to it."""
+        """Return whether the connection is up, its server has answered, and nothing uses it now."""
         used = self.running or self._unread or self._tasks or self._notices or self.room or self.held
-        return (
-            self.served
-            and not used
-            and self.shown() == aio_private.READY_NUMBER
-            and all(release_core(call) for call, _ in self.calls())
-        )
+        return self.served and not used and self.shown() == aio_private.READY_NUMBER
 
     def give_up(self) -> grpc.aio.Channel:
-        """Leave the open channel to another owner, and take it for closed."""
+        """Leave the open channel to another owner, and take it for closed; finished calls release it."""
+        for call, _ in self.calls():
+            release_core(call)
         self.retired, self.held, self.last_state = True, None, aio_private.SHUTDOWN_NUMBER
         self.check = _shut_down
         self._drained = self._changed = self._noticed = _ignore

@@ -64,10 +64,7 @@ class CoreConnection(CoreDial):
     def __init__(self, owner: CoreConnector, limit: float, tell: Tell) -> None:
         """Start to dial; `limit` is the attempt's time limit, in seconds. `tell` is called with the outcome."""
         super().__init__(owner, tell)
-        made_with = owner.made_with(limit)
-        self._spare_key = owner.spare_key(made_with)
-        spare = None if self._spare_key is None else SPARES.take(self._spare_key)
-        channel = owner.make_channel(made_with) if spare is None else spare.channel
+        channel, made, self._spare_key = owner.channel_for(limit)
         self.core_channel = CoreChannel(
             channel, owner.loop, owner.clock.now, self.look, self._left, self._judge, self.look
         )
@@ -78,7 +75,7 @@ class CoreConnection(CoreDial):
         connections.add(self)
         close_with(owner.loop, self.core_channel)  # otherwise, the core would go on dialling after the loop's end
         self.core_channel.check(True)
-        self.begin(limit, None if spare is None else spare.made)
+        self.begin(limit, made)
 
     # The connection.
 

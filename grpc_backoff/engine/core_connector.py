@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from grpc_backoff.config.credentials import CredentialsSource
     from grpc_backoff.connection.connector import AttemptInFlight
     from grpc_backoff.engine.home import Home
+    from grpc_backoff.engine.spares import Key
 
 _LOG = logging.getLogger(__name__)
 Options = Sequence[tuple[str, object]]
@@ -45,12 +46,13 @@ _MOST_DERIVED = 256
 
 
 @lru_cache(_MOST_DERIVED)
-def _derived(target: str, options: Options) -> tuple[bool, str, bool, bytes, bool, bool]:
+def _derived(target: str, options: Options) -> tuple[bool, str, bool, bytes, bool, bool, bool]:
     """Return what a connector derives from its target and options.
 
     It is the result of `resolver_configures`, the target for the core, the result of `spreads_calls`, `question`,
-    whether connections ping, and whether the core repeats calls that were not sent, and no others. These are cached,
-    because a program may create a channel with the same target and options for each request.
+    whether connections ping, whether the core repeats calls that were not sent, and no others, and whether its channels
+    may be spare ones. These are cached, because a program may create a channel with the same target and options for
+    each request.
     """
     named = first_values(options)
     configures = resolver_configures(target, named)
@@ -59,7 +61,8 @@ def _derived(target: str, options: Options) -> tuple[bool, str, bool, bytes, boo
     pings, config = keepalive_options(options, 1) != (), named.get("grpc.service_config", "")
     policies = configures or b"retryPolicy" in (config if isinstance(config, bytes) else str(config).encode())
     repeats = bool(named.get(_ENABLE_RETRIES, True)) and not policies  # its retries by policy must stay
-    return configures, dialled, spreads_calls(target, named), question, pings, repeats
+    spreads = spreads_calls(target, named)
+    return configures, dialled, spreads, question, pings, repeats, not (spreads or named.get(LOCAL_POOL))
 
 
 class Keepalive:
@@ -178,13 +181,21 @@ class BaseConnector(SlotConnector, Generic[DialT]):
         self._compression = compression
         self.policy = policy
         self.machine = DialMachine(policy.idle_timeout, policy.stable_after, policy.backoff.cap, notifies=notifies)
-        self._is_hashable = True
+        self._spares = credentials is None
         try:
             derived = _derived(target, self._options)
         except TypeError:  # the value of an option is not hashable
-            derived = _derived.__wrapped__(target, self._options)
-            self._is_hashable = False
-        self._resolver_configures, self._core_target, self.spreads, self.question, self.pings, self._repeats = derived
+            derived, self._spares = _derived.__wrapped__(target, self._options), False
+        (
+            self._resolver_configures,
+            self._core_target,
+            self.spreads,
+            self.question,
+            self.pings,
+            self._repeats,
+            shares,
+        ) = derived
+        self._spares = self._spares and shares
         self.guards = False
         self.after_failure = False
         self.open: set[DialT] = set()
@@ -216,19 +227,24 @@ class BaseConnector(SlotConnector, Generic[DialT]):
     def dial(self, limit: float, tell: Tell) -> DialT:
         """Start one attempt with the credentials that are known."""
 
-    def made_with(self, limit: float) -> MadeWith:
-        """Return what the core's channel for an attempt with a time limit of `limit` seconds is made with."""
-        return self._target, self._options_for(limit), self._compression
+    @abstractmethod
+    def make_channel(self, made_with: MadeWith) -> Any:
+        """Return a new channel of the core for one attempt."""
 
-    def spare_key(self, made_with: MadeWith) -> tuple[Home, MadeWith] | None:
-        """Return the key of the spare channels that fit the attempt (SH-8); None if it is not one of a series.
+    def channel_for(self, limit: float) -> tuple[Any, float | None, Key | None]:
+        """Return a channel of the core for an attempt with a time limit of `limit` seconds.
 
-        Those with credentials do not count, because these are rarely the same object twice.
+        If it is a spare one (SH-8), the time when its connection was made follows. If it may become one, its key is the
+        third; channels with credentials are none, because these are rarely the same object twice.
         """
-        if not self.familiar or self._source is not None or self.credentials is not None or self.spreads:
-            return None
-        shares = self._is_hashable and not first_values(self._options).get(LOCAL_POOL)
-        return (self.home, made_with) if shares and not SPARES.avoids(made_with) else None
+        made_with = self._target, self._options_for(limit), self._compression
+        if not (self.familiar and self._spares) or SPARES.avoids(made_with):
+            return self.make_channel(made_with), None, None
+        key = self.home, made_with
+        spare = SPARES.take(key)
+        if spare is None:
+            return self.make_channel(made_with), None, key
+        return spare.channel, spare.made, key
 
     def _options_for(self, limit: float) -> Options:
         """Return the options of a channel that makes one attempt with a time limit of `limit` seconds."""

@@ -10,11 +10,11 @@ from grpc_backoff.base.status import Loss
 from grpc_backoff.base.stepping import Stepper
 from grpc_backoff.decide.connections import dial_machine as m
 from grpc_backoff.decide.connections.core_texts import Link
-from grpc_backoff.engine.core_connector import BaseConnector, Complaints, MadeWith, Reporting, Tell, unheard
+from grpc_backoff.engine.core_connector import BaseConnector, Complaints, Reporting, Tell, unheard
 from grpc_backoff.engine.spares import SPARES
 
 if TYPE_CHECKING:
-    from grpc_backoff.engine.home import Home
+    from grpc_backoff.engine.spares import Key
 
 
 class CoreDial(Stepper[m.Input], Reporting):
@@ -35,7 +35,7 @@ class CoreDial(Stepper[m.Input], Reporting):
         self._complaints = Complaints(owner.keepalive)
         self._seen_ended = math.inf
         self._loss: Loss | None = None
-        self._spare_key: tuple[Home, MadeWith] | None = None
+        self._spare_key: Key | None = None
         self.now = owner.home.now
 
     def begin(self, limit: float, made: float | None = None) -> None:

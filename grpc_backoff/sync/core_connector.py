@@ -109,13 +109,10 @@ class CoreConnection(CoreDial, Gate):
         self.served = False
         self.streamed = False
         self._closing: Running | None = None
-        made_with = owner.made_with(limit)
-        self._spare_key = owner.spare_key(made_with)
-        spare = None if self._spare_key is None else SPARES.take(self._spare_key)
-        self.channel = owner.make_channel(made_with) if spare is None else spare.channel
+        self.channel, made, self._spare_key = owner.channel_for(limit)
         self.check = state_check(self.channel)
         self.check(True)
-        self.begin(limit, None if spare is None else spare.made)
+        self.begin(limit, made)
 
     def shown(self) -> int:
         """Return the channel's state, as the integer that grpcio's core uses. Thread-safe."""

@@ -113,11 +113,11 @@ def test_a_connection_does_not_wait_for_long(ours):
 
 @pytest.mark.usefixtures("unhurried")
 def test_who_shares_no_connection(ours):
-    """SH-8: a channel with other options, or with credentials, makes its own connection."""
-    visits, other = Visits(), [("grpc.primary_user_agent", "another")]
+    """SH-8: a channel with other options, with credentials, or with a pool of its own, makes its own connection."""
+    visits, other, own = Visits(), [("grpc.primary_user_agent", "another")], [("grpc.use_local_subchannel_pool", 1)]
     with place() as server, front(visits, server.port) as peer:
-        in_turn(ours, peer.target, [(), (), other, (), other])
-        assert len(visits.made) == 4, "the last one follows one with the same options"
+        in_turn(ours, peer.target, [(), (), other, (), other, other, *3 * [own]])
+        assert len(visits.made) == 7, "the second `()` is used twice, and so is the second `other`"
         SPARES.close()
     secure = Visits()
     with place(credentials=server_credentials()) as server, front(secure, server.port) as peer:

@@ -459,7 +459,7 @@ class DialMachine(NamedTuple):
         return state._replace(phase=DialPhase.CLOSED), [Close(spare)]
 
     def _may_be_spare(self, state: DialState, now: float) -> bool:
-        """Return whether the channel may serve another dial: it is the latest of several that came in quick turns."""
+        """Return whether the channel may serve another dial: it is young, and one of several in quick turns."""
         return not state.observe and now - state.since < dial_times.SPARE_UNTIL
 
     def _ignored(self, state: DialState, _input: Input, _now: float) -> Step:
