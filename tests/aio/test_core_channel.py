@@ -205,3 +205,21 @@ async def test_a_question_on_a_channel_of_the_parents():
             await asyncio.sleep(0.01)
     assert [reply.code for reply in told] == ["CANCELLED"]
     await channel.close()
+
+
+async def test_a_channel_that_is_given_up(core):
+    """SH-8: it stays open for another owner, while this one is closed for good."""
+    served = await EchoStub(core.channel).Unary(Message(text="a"))
+    assert served.text == "a"
+    assert not core.is_unused(), "the server has not been seen to answer"
+    core.served = True
+    call = begun(core)
+    assert not core.is_unused()
+    await finish(call)
+    assert core.is_unused()
+    channel = core.give_up()
+    assert (core.shown(), core.retired, core.check(False)) == (m.SHUTDOWN, True, m.SHUTDOWN)
+    await core.close()
+    assert (await EchoStub(channel).Unary(Message(text="b"))).text == "b"
+    await channel.close()
+    assert await call.code() is grpc.StatusCode.OK

@@ -126,13 +126,14 @@ def test_who_shares_no_connection(ours):
 
 
 @pytest.mark.usefixtures("unhurried")
-def test_a_channel_with_a_call_keeps_nothing(ours):
+def test_a_channel_with_a_call_keeps_nothing(ours, way):
     """SH-8, CB-10: closing a channel still ends its calls, and the connection with them."""
     visits = Visits()
     with place() as server, front(visits, server.port) as peer:
         in_turn(ours, peer.target, [(), ()])
         with ours.channel(peer.target) as channel:
-            call = channel.begin("Up.future" if "Up.future" in ours.ways else "Unary", ["hang"], timeout=20)
+            channel.unary(timeout=20)
+            call = channel.begin(way, ["hang"], timeout=20)
             until(server.servicer.hanging.is_set)
         assert call.outcome().code is grpc.StatusCode.CANCELLED
         until(server.servicer.cancelled.is_set)

@@ -8,7 +8,8 @@ import time
 import grpc
 import pytest
 
-from grpc_backoff.decide.connections.dial_machine import IDLE, READY
+from grpc_backoff.decide.connections import dial_times
+from grpc_backoff.decide.connections.dial_machine import IDLE, READY, SHUTDOWN
 from grpc_backoff.grpcio.sync_private import close_channel
 from grpc_backoff.sync.conductor import Conductor
 from grpc_backoff.sync.core_connector import CoreConnector
@@ -172,3 +173,21 @@ def test_left_alone(conductor):
         close(conductor, made)
         assert len(dialled()) == 1
         close_channel(connection.channel)
+
+
+def test_a_spare_channel(conductor, monkeypatch):
+    """SH-8: the next connection takes it, and the one before it takes no calls."""
+    monkeypatch.setattr(dial_times, "SPARE_FOR", 5.0)
+    with place() as server:
+        made = [connector(conductor, server.target) for _ in range(2)]
+        for each in made:
+            each.familiar = True
+        first = outcome(conductor, made[0])
+        first.served = True
+        close(conductor, made[0])
+        assert first.shown() == SHUTDOWN
+        assert not first.entered(object())
+        second = outcome(conductor, made[1])
+        assert second.channel is first.channel
+        assert second.entered(object())
+        close(conductor, made[1])
