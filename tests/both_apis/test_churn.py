@@ -58,11 +58,12 @@ def test_a_familiar_peer_that_begins_to_hang_up(ours):
 
 @pytest.fixture
 def unhurried(monkeypatch):
-    """A connection may serve many channels in turn, even on a slow machine."""
+    """A connection may serve many channels in turn, even on a slow machine, and waits for longer than a test does."""
     monkeypatch.setattr(dial_times, "SPARE_UNTIL", 60.0)
-    monkeypatch.setattr(dial_times, "SPARE_FOR", 5.0)
+    monkeypatch.setattr(dial_times, "SPARE_FOR", 60.0)
     yield
     SPARES.close()
+    SPARES.begin_anew()  # its thread sleeps on
 
 
 def in_turn(ours, target, options=((), (), (), (), ()), **how):

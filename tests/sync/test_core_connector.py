@@ -177,7 +177,7 @@ def test_left_alone(conductor):
 
 def test_a_spare_channel(conductor, monkeypatch):
     """SH-8: the next connection takes it, and the one before it takes no calls."""
-    monkeypatch.setattr(dial_times, "SPARE_FOR", 5.0)
+    monkeypatch.setattr(dial_times, "SPARE_FOR", 2.0)
     with place() as server:
         made = [connector(conductor, server.target) for _ in range(2)]
         for each in made:
