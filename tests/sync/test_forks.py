@@ -74,6 +74,31 @@ def test_children(server, phase, support):
     assert done.stderr.count("may have been dialling") == ((phase, support) == ("ready", "1"))
 
 
+SERIES = """
+import os, sys
+import grpc_backoff
+from grpc_backoff.decide.connections import dial_times
+from grpc_backoff.engine.spares import SPARES
+from tests.echo import EchoStub, Message
+
+dial_times.SPARE_UNTIL = dial_times.SPARE_FOR = 60.0
+for _ in range(3):
+    with grpc_backoff.insecure_channel(sys.argv[1]) as channel:
+        EchoStub(channel).Unary(Message(text="a"), timeout=20)
+kept = len(SPARES._kept)
+pid = os.fork()
+if not pid:
+    os._exit(len(SPARES._kept) + len(SPARES._inherited))
+print(kept, len(SPARES._kept), os.waitpid(pid, 0)[1])
+"""
+
+
+@needs_forks
+def test_spare_connections(server):
+    """SH-8: a connection that waits for the next channel is closed before a fork."""
+    assert run("0", "-c", SERIES, server.target).stdout.split() == ["1", "0", "0"]
+
+
 @pytest.mark.parametrize(("method", "support"), [("forkserver", "1"), ("spawn", "0")])
 def test_processes_that_start_afresh(server, method, support):
     """FK-1: a process started by `spawn` or `forkserver` can create channels even if its parent has one open."""
