@@ -14,28 +14,28 @@ from __future__ import annotations
 
 from grpc_backoff.base.version import __version__ as _version
 
-TYPE_CHECKING = False  # `typing` alone takes as long to import as this whole module
-if TYPE_CHECKING:
-    from grpc_backoff.names import *  # noqa: F403
-    from grpc_backoff.names import __all__ as __all__
-
 __version__ = _version
 
+TYPE_CHECKING = False  # `typing` alone takes as long to import as this whole module
+if TYPE_CHECKING:  # to type checkers, a module with `__getattr__` would have every name
+    from grpc_backoff.names import *  # noqa: F403
+else:
 
-def __getattr__(name: str) -> object:
-    """Import the public names on first use."""
-    # An import of these modules also asks for their names here first, and needs none of the others.
-    if name == "__all__" or not (name.startswith("_") or name in {"aio", "sync"}):
-        from importlib import import_module  # noqa: PLC0415
+    def __getattr__(name: str) -> object:
+        """Import the public names on first use."""
+        # An import of these modules also asks for their names here first, and needs none of the others.
+        if name == "__all__" or not (name.startswith("_") or name in {"aio", "sync"}):
+            from importlib import import_module  # noqa: PLC0415
 
-        names = import_module("grpc_backoff.names")  # `from grpc_backoff import names` would call this function again
-        if name == "__all__" or name in names.__all__:
-            value: object = getattr(names, name)
-            globals()[name] = value
-            return value
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+            names = import_module(
+                "grpc_backoff.names"
+            )  # `from grpc_backoff import names` would call this function again
+            if name == "__all__" or name in names.HOMES:
+                value = sorted(names.HOMES) if name == "__all__" else names.load(name)
+                globals()[name] = value
+                return value
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
 
-
-def __dir__() -> list[str]:
-    """Return the names in this module, including public names that have not been imported yet."""
-    return sorted({*globals(), *__getattr__("__all__")})  # type: ignore[misc] # a list of strings
+    def __dir__() -> list[str]:
+        """Return the names in this module, including public names that have not been imported yet."""
+        return sorted({*globals(), *__getattr__("__all__")})

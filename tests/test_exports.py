@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import pkgutil
@@ -77,7 +78,7 @@ def test_all(name):
     module = importlib.import_module(name)
     listed = getattr(module, "__all__", [])
 
-    assert bool(listed) == (name in PUBLIC | {"grpc_backoff.names", "grpc_backoff.sync"})
+    assert bool(listed) == (name in PUBLIC | {"grpc_backoff.sync"})
     assert len(listed) == len(set(listed))
     assert [missing for missing in listed if not hasattr(module, missing)] == []
 
@@ -119,9 +120,8 @@ def test_pages_import_what_is_public():
     assert "grpc_backoff.telemetry.otel" in imported <= PUBLIC
 
 
-def test_top_is_sorted():
-    """The names at the top level are sorted, constants first, and none is private."""
-    assert grpc_backoff.__all__ == sorted(grpc_backoff.__all__, key=lambda name: (not name.isupper(), name))
+def test_no_name_is_private():
+    """No name at the top level is private."""
     assert not [name for name in grpc_backoff.__all__ if name.startswith("_")]
 
 
@@ -179,7 +179,21 @@ def test_light_import(modules, absent):
     assert (done.stdout.split(), done.stderr) == ([], "")
 
 
-def test_the_homes_of_public_names():
-    """Each public name is found in the module that is said to have it."""
-    assert sorted(names._HOMES) == sorted(grpc_backoff.__all__)
+def test_type_checkers_see_what_programs_get():
+    """What type checkers read in `names.py` are the public names, each from the module that programs get it from."""
+    imports = [node for node in ast.walk(ast.parse(inspect.getsource(names))) if isinstance(node, ast.ImportFrom)]
+    read = {alias.name: node.module for node in imports for alias in node.names if alias.asname}
+    renamed = {"RETRY_PRESETS": "grpc_backoff.policy.presets"}
+
+    assert read | renamed == names.HOMES
+    assert sorted(names.HOMES) == grpc_backoff.__all__ == [name for name in dir(grpc_backoff) if name in names.HOMES]
     assert all(hasattr(grpc_backoff, name) for name in grpc_backoff.__all__)
+
+
+def test_type_checkers_see_no_other_names():
+    """A module's `__getattr__` is hidden from type checkers, to which the module would have every name."""
+    sources = {name: inspect.getsource(importlib.import_module(name)) for name in MODULES}
+    lazy = [name for name, source in sources.items() if re.search(r"^ *def __getattr__\(name", source, re.MULTILINE)]
+
+    assert "grpc_backoff.ledger" in lazy
+    assert [name for name in lazy if "\ndef __getattr__" in sources[name]] == []

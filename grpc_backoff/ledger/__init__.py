@@ -40,8 +40,18 @@ from grpc_backoff.ledger.records import (
 )
 from grpc_backoff.policy.ledger_settings import LedgerSettings
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # to type checkers, a module with `__getattr__` would have every name
     from grpc_backoff.ledger.ledger import Ledger
+else:
+
+    def __getattr__(name: str) -> object:
+        """Import `Ledger` on first use, because it imports grpc, which the command line does not always need."""
+        if name == "Ledger":
+            from grpc_backoff.ledger.ledger import Ledger  # noqa: PLC0415
+
+            return Ledger
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+
 
 __all__ = [
     "Filter",
@@ -70,12 +80,3 @@ __all__ = [
     "Recorded",
     "Submitted",
 ]
-
-
-def __getattr__(name: str) -> object:
-    """Import `Ledger` on first use, because it imports grpc, which the command line does not always need."""
-    if name == "Ledger":
-        from grpc_backoff.ledger.ledger import Ledger  # noqa: PLC0415
-
-        return Ledger
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
