@@ -25,15 +25,14 @@ from grpc_backoff.decide.calls.decision import FailedAttempt
 from grpc_backoff.decide.calls.events import WaitSource
 from grpc_backoff.decide.calls.server_hint import ServerHint, read_hint
 from grpc_backoff.decide.connections.core_texts import Link, Report, is_oversized, never_ran
-from grpc_backoff.ledger import queries, recording, submitting
+from grpc_backoff.ledger import preparing, queries, recording, submitting
 from grpc_backoff.ledger.announcing import Announcer
 from grpc_backoff.ledger.calling import cut
 from grpc_backoff.ledger.delivery import Delivery
 from grpc_backoff.ledger.errors import LedgerLimitError, LedgerStateError, LedgerUnavailableError, wrong_type
 from grpc_backoff.ledger.operating import Operating, checked
 from grpc_backoff.ledger.operation_events import LedgerHooks, Listener
-from grpc_backoff.ledger.parameters import policy_text
-from grpc_backoff.ledger.preparing import Preparing, check_prepared, read_pairs
+from grpc_backoff.ledger.preparing import Policies
 from grpc_backoff.ledger.records import (
     FINISHED,
     AttemptReport,
@@ -49,17 +48,15 @@ from grpc_backoff.ledger.store import POSTGRES_URL, SQLITE_URL, URLS, Store, che
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.ledger_settings import LedgerSettings
-from grpc_backoff.policy.presets import PRESETS
 from grpc_backoff.policy.retry import Retry
 from grpc_backoff.policy.setting import ENVIRONMENT_VARIABLE
+from grpc_backoff.telemetry.trace import current_trace_id
 
 _CHANCE = random.SystemRandom()
 _CONNINFO = re.compile(r"\b(host|hostaddr|port|dbname|user|password|passfile|service|sslmode)\s*=")
 """Matches libpq's other syntax for connection strings: `host=... password=...`."""
 _RECOUNT = 5.0
 """How long a count of waiting operations is reused, in seconds (LG-11)."""
-_KNOWN_BEFORE = PRESETS.keys() - {"durable"}
-"""The presets that 0.2.0 knows as well."""
 
 
 def open_store(url: str, settings: LedgerSettings) -> Store:
@@ -82,7 +79,7 @@ def open_store(url: str, settings: LedgerSettings) -> Store:
     return SQLiteStore(url.removeprefix(SQLITE_URL), settings)
 
 
-class Ledger(Preparing, Operating):
+class Ledger(Operating):
     """Operations in a database, which some processes submit and the same or other processes deliver.
 
     ::
@@ -118,8 +115,8 @@ class Ledger(Preparing, Operating):
             raise TypeError(wrong_type("listeners", listeners, "an iterable of functions"))
         if rng is not None and not callable(getattr(rng, "random", None)):
             raise TypeError(wrong_type("rng", rng, "a source of random numbers, such as random.Random()"))
-        Preparing.__init__(self, settings, config)
-        Operating.__init__(self, store)
+        super().__init__(store, settings, Policies(settings, config))
+        self._config = config
         self.hooks = hooks or LedgerHooks()
         self.rng: Random = _CHANCE if rng is None else rng
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
@@ -176,7 +173,7 @@ class Ledger(Preparing, Operating):
         ledger = cls(store, chosen, config=read, hooks=hooks, listeners=listeners, rng=rng)
         ledger._configured = settings is not None
         try:
-            ledger._warn_of(chosen.policy)
+            ledger._policies.warn_of(chosen.policy)
             await store.migrate(apply=migrate, needed_only=True)
         except BaseException:
             await store.close()
@@ -291,9 +288,40 @@ class Ledger(Preparing, Operating):
         )
         return (await self.submit_many([prepared], within=within))[0]
 
+    def prepared(
+        self,
+        call: object,
+        *request: object,
+        idempotency_key: str | None = None,
+        metadata: Iterable[tuple[str, str | bytes]] | None = (),
+        policy: Retry | None = None,
+        order_key: str | None = None,
+        not_before: float | None = None,
+        not_after: float | None = None,
+        keep_response: int | None = None,
+    ) -> Submission:
+        """Return an operation for `submit_many` or `statement`, not yet stored; the arguments are those of `submit`.
+
+        Raises:
+            OptionError: an argument has an invalid value, or the settings do not allow this metadata key.
+            LedgerLimitError: request and metadata are larger than `max_request_bytes` (LG-11).
+        """
+        target, method, content = preparing.parts(call, request)
+        pairs = preparing.storable_metadata(metadata, self.settings.metadata)
+        most = self.settings.max_request_bytes
+        preparing.check_size(content, pairs, most)
+        preparing.check_keys(idempotency_key, order_key)
+        text = self._policies.stored(self._policies.text(method, policy), self.store)
+        window = preparing.window(not_before, not_after)
+        preparing.check_kept(keep_response, most)
+        id_, trace_id = str(uuid.uuid4()), current_trace_id()
+        return Submission(
+            id_, target, method, content, pairs, text, trace_id, idempotency_key, order_key, *window, keep_response
+        )
+
     async def submit_many(self, prepared: Sequence[Submission], *, within: object = None) -> list[Submitted]:
         """Store operations made by `prepared` in one transaction, all or none; otherwise like `submit`."""
-        check_prepared(prepared)
+        preparing.check_prepared(prepared)
         if not prepared:
             return []
         await self.make_room(len(prepared))
@@ -325,20 +353,8 @@ class Ledger(Preparing, Operating):
             LedgerSchemaError: the tables lack what the operation needs (LG-18).
             OptionError: there is no such style.
         """
-        check_prepared([prepared])
+        preparing.check_prepared([prepared])
         return submitting.statement(self.store, prepared, style)
-
-    def _stored_policy(self, text: str) -> str:
-        """Return the text of a policy as it is stored: while 0.2.0 may deliver, one that it can read (LG-18).
-
-        It gives up operations whose policy it does not know.
-        """
-        if not self.store.is_oldest or text in _KNOWN_BEFORE or (self._config and text in self._config.policies):
-            return text
-        policy = self._policies.of(text)
-        if policy.never_ran_only:
-            self.store.check_tables("a policy with never_ran_only")
-        return policy_text(policy)
 
     async def make_room(self, number: int) -> None:
         """Enforce the limit on waiting operations (LG-11); those from other processes are counted some seconds late.
@@ -436,8 +452,9 @@ class Ledger(Preparing, Operating):
                 PolicyWarning,
                 stacklevel=2,
             )
-        asked = {"concurrency": concurrency, "grace": grace}
-        chosen = dataclasses.replace(self.settings, **{name: item for name, item in asked.items() if item is not None})  # type: ignore[arg-type]
+        arguments = {"concurrency": concurrency, "grace": grace}
+        passed = {name: value for name, value in arguments.items() if value is not None}
+        chosen = dataclasses.replace(self.settings, **passed)  # type: ignore[arg-type]
         delivery = Delivery(self.store, chosen, self._policies, self._announcer, self.rng, self.owner, channel)
         self.store.listen(self._waking.wake)
         self._waking.deliveries.add(delivery)
@@ -476,7 +493,7 @@ class Ledger(Preparing, Operating):
             TypeError: `details` is neither text nor None.
         """
         [name] = checks.codes("code", [code.name if isinstance(code, grpc.StatusCode) else code])
-        pairs = read_pairs("trailing_metadata", trailing_metadata)
+        pairs = preparing.read_pairs("trailing_metadata", trailing_metadata)
         if details is not None and not isinstance(details, str):
             raise TypeError(wrong_type("details", details, "text"))
         details = details or ""

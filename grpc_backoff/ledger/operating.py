@@ -31,14 +31,13 @@ _PAGE = 20 * _MANY
 
 
 class Operating:
-    """The queries and the manual actions of a ledger, which are methods of `Ledger`."""
+    """The queries and the manual actions of a ledger, which `Ledger` inherits."""
 
-    settings: LedgerSettings
-
-    _policies: Policies
-
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, settings: LedgerSettings, policies: Policies) -> None:
+        """Operate on an open store; `policies` say when operations are ready."""
         self.store = store
+        self.settings = settings
+        self._policies = policies
         self._waking = Waking(store)
 
     # Queries.

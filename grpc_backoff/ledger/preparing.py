@@ -1,10 +1,9 @@
-"""Preparing an operation: its target, request, metadata and policy are checked before anything is stored."""
+"""Preparing an operation: the checks of its parts before anything is stored, and the policies that it may name."""
 
 from __future__ import annotations
 
 import re
-import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from grpc_backoff.base.base_errors import OptionError, kind_of
 from grpc_backoff.config.file import Config
@@ -16,21 +15,26 @@ from grpc_backoff.ledger.errors import LedgerLimitError, wrong_type
 from grpc_backoff.ledger.parameters import policy_text
 from grpc_backoff.ledger.records import Metadata, Submission, is_storable
 from grpc_backoff.ledger.rows import unsendable
+from grpc_backoff.ledger.store import Store
 from grpc_backoff.ledger.transitions import ledger_policy
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.hedging import HedgingPolicy, Repeats
 from grpc_backoff.policy.ledger_settings import LedgerSettings, unstorable
+from grpc_backoff.policy.presets import PRESETS
 from grpc_backoff.policy.retry import Retry, RetryPolicy
-from grpc_backoff.telemetry.trace import current_trace_id
 
-_LONGEST_KEY = 1024  # characters
+_LONGEST_KEY = 1024
+"""The most characters of a key."""
 _LATEST = 253_402_300_799.0
+"""The last second of the year 9999, in seconds since the epoch."""
 _ORDER_KEY = re.compile(rf"[^\0\ud800-\udfff]{{1,{_LONGEST_KEY}}}")
 _WIDEST_KEY = 2048
 """The most bytes of an order key in UTF-8: PostgreSQL's indexes hold 2,704 bytes of target and order key together."""
 _KEY = re.compile(rf"[!-~]{{1,{_LONGEST_KEY}}}")
 _POLICIES = 1000
 """How many policies are kept, because texts may differ for each operation."""
+_KNOWN_BEFORE = PRESETS.keys() - {"durable"}
+"""The presets that 0.2.0 knows as well."""
 
 
 class Policies:
@@ -58,99 +62,75 @@ class Policies:
         except OptionError:
             return self.of(self._settings.policy)
 
-
-class Preparing:
-    """Makes operations to submit, by a ledger's settings and its file."""
-
-    def __init__(self, settings: LedgerSettings, config: Config | None) -> None:
-        """Prepare by these settings; the file has the policies of methods."""
-        self.settings = settings
-        self._config = config
-        self._policies = Policies(settings, config)
-
-    def prepared(
-        self,
-        call: object,
-        *request: object,
-        idempotency_key: str | None = None,
-        metadata: Iterable[tuple[str, str | bytes]] | None = (),
-        policy: Retry | None = None,
-        order_key: str | None = None,
-        not_before: float | None = None,
-        not_after: float | None = None,
-        keep_response: int | None = None,
-    ) -> Submission:
-        """Return an operation for `submit_many` or `statement`, not yet stored; the arguments are those of `submit`.
-
-        Raises:
-            OptionError: an argument has an invalid value, or the settings do not allow this metadata key.
-            LedgerLimitError: request and metadata are larger than `max_request_bytes` (LG-11).
-        """
-        target, method, content = _parts(call, request)
-        pairs = self._allowed(metadata)
-        most = self.settings.max_request_bytes
-        check_size(content, pairs, most)
-        if idempotency_key is not None and (
-            not isinstance(idempotency_key, str) or not _KEY.fullmatch(idempotency_key)
-        ):
-            allowed = "visible ASCII characters, because it is sent as metadata"
-            raise OptionError("idempotency_key", idempotency_key, allowed)
-        if order_key is not None and (
-            not isinstance(order_key, str)
-            or not _ORDER_KEY.fullmatch(order_key)
-            or len(order_key.encode()) > _WIDEST_KEY
-        ):
-            allowed = f"text of 1 to {_LONGEST_KEY} characters, at most {_WIDEST_KEY} bytes in UTF-8, without NUL"
-            raise OptionError("order_key", order_key, allowed)
-        text = self._stored_policy(self._policy_text(method, policy))
-        window = _window(not_before, not_after)
-        if keep_response is not None and not (type(keep_response) is int and 0 < keep_response <= most):
-            raise OptionError("keep_response", keep_response, f"a number of bytes from 1 to max_request_bytes ({most})")
-        id_, trace_id = str(uuid.uuid4()), current_trace_id()
-        return Submission(
-            id_, target, method, content, pairs, text, trace_id, idempotency_key, order_key, *window, keep_response
-        )
-
-    def _allowed(self, metadata: Iterable[tuple[str, str | bytes]] | None) -> Metadata:
-        pairs = read_pairs("metadata", metadata)
-        for key, value in pairs:
-            if key not in self.settings.metadata:
-                allowed = ", ".join(self.settings.metadata) or "none"
-                stored = f"a key that the ledger's settings allow ({allowed})"
-                raise OptionError("metadata", key, unstorable(key) or stored)
-            wanted = unsendable(key, value)
-            if wanted is not None:
-                raise OptionError("metadata", key, wanted)  # without the value, which may be secret
-        return pairs
-
-    def _policy_text(self, method: str, policy: Repeats | None) -> str:
+    def text(self, method: str, policy: Repeats | None) -> str:
+        """Return the text for the policy of an operation of this method: the caller's, the file's or the default."""
         if policy is None:
-            applies = self._config is not None and self.settings.methods
-            resolved = self._config.retry_policy(method.removeprefix("/")) if self._config and applies else None
-            if resolved is None:
-                return self.settings.policy
-            policy = resolved.policy
+            filed = (
+                self._config.retry_policy(method.removeprefix("/")) if self._config and self._settings.methods else None
+            )
+            if filed is None:
+                return self._settings.policy
+            policy = filed.policy
         if isinstance(policy, HedgingPolicy):
             raise OptionError("policy", policy, "a retry policy, because a ledger never has two attempts at once")
-        self._warn_of(policy)
+        self.warn_of(policy)
         if isinstance(policy, RetryPolicy):
             text = policy_text(policy)
-            if self._policies.of(text) != ledger_policy(policy):
+            if self.of(text) != ledger_policy(policy):
                 raise OptionError("policy", policy, "a policy that can be written as a policy string")
             return text
         return policy
 
-    def _stored_policy(self, text: str) -> str:
-        """Return the text of a policy as it is stored."""
-        return text
+    def stored(self, text: str, store: Store) -> str:
+        """Return the text of a policy as it is stored: while 0.2.0 may deliver, one that it can read (LG-18).
 
-    def _warn_of(self, policy: Retry) -> None:
+        It gives up operations whose policy it does not know.
+        """
+        if not store.is_oldest or text in _KNOWN_BEFORE or (self._config and text in self._config.policies):
+            return text
+        policy = self.of(text)
+        if policy.never_ran_only:
+            store.check_tables("a policy with never_ran_only")
+        return policy_text(policy)
+
+    def warn_of(self, policy: Retry) -> None:
         """Warn of a policy with neither a deadline nor a limited number of attempts, as for calls (BP-2)."""
-        read = policy if isinstance(policy, RetryPolicy) else self._policies.of(policy)
+        read = policy if isinstance(policy, RetryPolicy) else self.of(policy)
         warn_of(doubts(read, bounded=read.deadline is not None))
 
 
-def _window(not_before: float | None, not_after: float | None) -> tuple[float | None, float | None]:
+def check_keys(idempotency_key: object, order_key: object) -> None:
+    """Reject keys that gRPC or a database does not take; None is no key."""
+    if idempotency_key is not None and not (isinstance(idempotency_key, str) and _KEY.fullmatch(idempotency_key)):
+        allowed = "visible ASCII characters, because it is sent as metadata"
+        raise OptionError("idempotency_key", idempotency_key, allowed)
+    if order_key is not None and not (
+        isinstance(order_key, str) and _ORDER_KEY.fullmatch(order_key) and len(order_key.encode()) <= _WIDEST_KEY
+    ):
+        allowed = f"text of 1 to {_LONGEST_KEY} characters, at most {_WIDEST_KEY} bytes in UTF-8, without NUL"
+        raise OptionError("order_key", order_key, allowed)
+
+
+def check_kept(keep_response: object, most: int) -> None:
+    """Reject a limit on the stored response that is not a number of bytes up to `most`; None is no response."""
+    if keep_response is not None and not (type(keep_response) is int and 0 < keep_response <= most):
+        raise OptionError("keep_response", keep_response, f"a number of bytes from 1 to max_request_bytes ({most})")
+
+
+def storable_metadata(metadata: Iterable[tuple[str, str | bytes]] | None, allowed: Collection[str]) -> Metadata:
+    """Return metadata as pairs, whose keys must be among those that the settings allow."""
+    pairs = read_pairs("metadata", metadata)
+    for key, value in pairs:
+        if key not in allowed:
+            known = f"a key that the ledger's settings allow ({', '.join(allowed) or 'none'})"
+            raise OptionError("metadata", key, unstorable(key) or known)
+        wanted = unsendable(key, value)
+        if wanted is not None:
+            raise OptionError("metadata", key, wanted)  # without the value, which may be secret
+    return pairs
+
+
+def window(not_before: float | None, not_after: float | None) -> tuple[float | None, float | None]:
     """Return the times between which the attempts begin."""
     first = None if not_before is None else _time("not_before", not_before)
     last = None if not_after is None else _time("not_after", not_after)
@@ -188,7 +168,7 @@ def check_prepared(prepared: object) -> None:
         raise TypeError(wrong_type("prepared", wrong[0], "a list of operations made by `prepared`"))
 
 
-def _parts(call: object, request: Sequence[object]) -> tuple[str, str, bytes]:
+def parts(call: object, request: Sequence[object]) -> tuple[str, str, bytes]:
     """Return the target, the method and the serialized request."""
     if isinstance(call, Method):
         if call.arity != "unary_unary":

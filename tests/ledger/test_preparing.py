@@ -9,9 +9,9 @@ import pytest
 
 from grpc_backoff import HedgingPolicy, OptionError, PolicyWarning, parse_policy
 from grpc_backoff.config.file import read_config
-from grpc_backoff.ledger import LedgerLimitError
+from grpc_backoff.ledger import Ledger, LedgerLimitError
+from grpc_backoff.ledger.ledger import open_store
 from grpc_backoff.ledger.parameters import policy_text
-from grpc_backoff.ledger.preparing import Preparing
 from grpc_backoff.policy.presets import RETRY
 from tests.echo import EchoStub, Message
 from tests.ledger.conftest import SETTINGS
@@ -32,7 +32,12 @@ methods = true
 """
 
 
-PREPARING = Preparing(replace(SETTINGS, metadata=("x", "x-bin"), max_request_bytes=100), None)
+def preparing_by(settings, config=None):
+    """Return a ledger that only prepares operations, so that nothing is stored."""
+    return Ledger(open_store(":memory:", settings), settings, config=config)
+
+
+PREPARING = preparing_by(replace(SETTINGS, metadata=("x", "x-bin"), max_request_bytes=100))
 
 
 @pytest.fixture
@@ -43,7 +48,7 @@ def filed(tmp_path):
         file = tmp_path / "backoff.toml"
         file.write_text(text)
         config = read_config(file)
-        return Preparing(config.ledger_settings().policy, config)
+        return preparing_by(config.ledger_settings().policy, config)
 
     return read
 
