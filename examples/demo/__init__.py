@@ -13,8 +13,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from grpc_backoff.cli import require
-from grpc_backoff.cli.attempts import AttemptLog, ChannelReport
+from grpc_backoff.cli.attempts import AttemptLog
 from grpc_backoff.cli.interrupt import interruptible
+from grpc_backoff.cli.report import ChannelReport
 from grpc_backoff.cli.view import open_view, plural
 from grpc_backoff.decide.connections.events import ConnectionEvent, ConnectionStatus
 

@@ -15,9 +15,10 @@ import click
 
 from grpc_backoff.base.base_errors import MissingExtra, OptionError, shown
 from grpc_backoff.cli import require
-from grpc_backoff.cli.attempts import AttemptLog, ChannelReport
+from grpc_backoff.cli.attempts import AttemptLog
 from grpc_backoff.cli.interrupt import interruptible
 from grpc_backoff.cli.refusal import Refusal, refusing
+from grpc_backoff.cli.report import ChannelReport
 from grpc_backoff.cli.view import View, open_view, printable
 from grpc_backoff.config.channel_settings import Listener
 from grpc_backoff.config.policy_string import scalar

@@ -10,8 +10,9 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from grpc_backoff.cli.attempts import AttemptLog, ChannelReport, LoggedAttempt, Outcome
+from grpc_backoff.cli.attempts import AttemptLog, LoggedAttempt, Outcome
 from grpc_backoff.cli.live import LiveView
+from grpc_backoff.cli.report import ChannelReport
 from grpc_backoff.cli.view import JsonView, View, duration, printable, reason
 from grpc_backoff.decide.connections import events
 from grpc_backoff.decide.connections.events import ConnectionStatus, Failure, Role, SlotStatus, Stage, State
