@@ -21,7 +21,7 @@ SLOTS = {
 
 LATE = {
     *("json", "urllib.parse", "ipaddress", "tomllib", "difflib", "email.utils", "h2", "random"),
-    *(f"grpc_backoff.config.{part}" for part in ("credentials", "file", "methods", "names", "options")),
+    *(f"grpc_backoff.config.{part}" for part in ("credentials", "file", "methods", "options", "patterns")),
     *(f"grpc_backoff.config.{part}" for part in ("hooks", "policy_string", "service_config", "settings", "sources")),
     *(f"grpc_backoff.policy.{part}" for part in ("budget", "hedging", "jitter", "ledger_settings")),
     *(f"grpc_backoff.policy.{part}" for part in ("presets", "retry", "strategy")),

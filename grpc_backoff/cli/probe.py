@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.cli.refusal import Refusal
 from grpc_backoff.cli.stages import StageReport
-from grpc_backoff.config.proxies import proxy_of
+from grpc_backoff.config.proxies import PROXY_VARIABLES, proxy_of
 from grpc_backoff.config.target import DEFAULT_PORT, names_no_port, parse_target
 from grpc_backoff.connection.connector import ConnectError
 from grpc_backoff.decide.connections.core_texts import LIVENESS_METHOD
@@ -23,7 +23,6 @@ from grpc_backoff.probe.dial import read_proxy
 from grpc_backoff.probe.http2 import Http2Connection, Http2Connector
 
 _NAME_OVERRIDE = "grpc.ssl_target_name_override"
-_PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
 _LOOK = 0.3
 """How long a connection is watched after SETTINGS, in seconds. A peer that serves no call ends it within that time.
 """
@@ -100,7 +99,7 @@ async def probe(connector: Http2Connector, limit: float, report: StageReport) ->
     if names_no_port(connector.target.text):
         report.remark(f"the target specifies no port; dialling {DEFAULT_PORT}")
     if connector.proxy is not None:
-        name = next(name for name in _PROXIES if name in os.environ)
+        name = next(name for name in PROXY_VARIABLES if name in os.environ)
         report.remark(f"{name} is set: connecting through that HTTP proxy, as a channel does")
     failed: ConnectError | None = None
     try:

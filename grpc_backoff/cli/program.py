@@ -1,7 +1,7 @@
 """Finds the program that `grpc-backoff run` runs and executes it in this process as `python` would.
 
 This module needs none of the optional packages, because the command is meant for environments that belong to other
-programs. The command and its help are in `run.py`.
+programs. The command and its help are in `commands.py`.
 """
 
 from __future__ import annotations

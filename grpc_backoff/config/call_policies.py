@@ -109,12 +109,12 @@ class CallPolicies(NamedTuple):
         If so, the core's own retries can be turned off altogether, including transparent ones (RT-10). A hedging policy
         for more than one method may leave some of them, those with streamed requests, without a policy (HG-8).
         """
-        asked: list[tuple[str, CallPolicy]] = []
+        covered: list[tuple[str, CallPolicy]] = []
         native = {path or ALL: config.retry for path, config in self.service_config.methods.items()}
         for policies in (self.argument, native, self.filed):
-            asked += [(entry, policy) for entry, policy in policies.items() if policy is not None]
+            covered += [(entry, policy) for entry, policy in policies.items() if policy is not None]
             if ALL in policies and None not in policies.values():  # no method falls through to the next source
-                return all(_repeats_unavailable(*pair) for pair in asked)
+                return all(_repeats_unavailable(*pair) for pair in covered)
         return False
 
     def warn_of_stream(self, method: str, policy: HedgingPolicy) -> None:

@@ -123,11 +123,11 @@ def read_channel(target: str, options: Options | None, settings: ChannelSettings
     Warns:
         PolicyWarning: one of grpc's options looks like a misspelt option of this library.
     """
-    known = _cache_key(target, options, settings)
-    if known is None:
+    typed = _cache_key(target, options, settings)
+    if typed is None:
         setup = _read(target, options, settings)
     else:
-        setup = _read_alone(target, known) if known else _plain(target)
+        setup = _read_alone(target, typed) if typed else _plain(target)
     warn_of(setup.remarks)
     return _with_objects(setup, settings) if settings else setup
 
@@ -138,10 +138,10 @@ def _cache_key(target: str, options: Options | None, settings: ChannelSettings) 
         options = ()
     if type(target) is not str or type(options) not in (tuple, list) or not settings.keys() <= _NOT_CACHED:
         return None
-    known = typed_pairs(options)
-    if known is None or os.environ.get(ENVIRONMENT_VARIABLE) or any(key_text(key) == CONFIG for key, _, _ in known):
+    typed = typed_pairs(options)
+    if typed is None or os.environ.get(ENVIRONMENT_VARIABLE) or any(key_text(key) == CONFIG for key, _, _ in typed):
         return None
-    return known
+    return typed
 
 
 def typed_pairs(options: Iterable[object]) -> TypedPairs | None:
@@ -165,9 +165,9 @@ def _plain(target: str) -> ChannelSetup:
 
 
 @lru_cache(_MOST_READ)
-def _read_alone(target: str, known: TypedPairs) -> ChannelSetup:
+def _read_alone(target: str, typed: TypedPairs) -> ChannelSetup:
     """Return the settings of a channel with only a target and options; channels share them."""
-    return _read(target, tuple((key, value) for key, _, value in known), {})
+    return _read(target, tuple((key, value) for key, _, value in typed), {})
 
 
 def _read(target: str, options: Iterable[tuple[str | bytes, object]] | None, settings: ChannelSettings) -> ChannelSetup:

@@ -6,26 +6,30 @@ Options are pairs of a key and a value, with the first pair for a key in effect 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from grpc_backoff.decide.connections.dial_times import CORE_LIMIT_SLACK, core_backoff
 from grpc_backoff.policy.connect import ConnectPolicy
 
-Options = Sequence[tuple[str, object]]
 Pairs = tuple[tuple[str | bytes, object], ...]
+
+SERVICE_CONFIG = "grpc.service_config"
+ENABLE_RETRIES = "grpc.enable_retries"
+BALANCING_POLICY = "grpc.lb_policy_name"
+PICK_FIRST = "pick_first"
+ROUND_ROBIN = "round_robin"
 
 _MAX_INT32 = 2**31 - 1
 _KEEPALIVE_TIME = "grpc.keepalive_time_ms"
 _XDS = ("xds:", "google-c2p:")
-_PICK_FIRST = "pick_first"
 _KNOWN = {
     "grpclb",
     "outlier_detection_experimental",
-    _PICK_FIRST,
+    PICK_FIRST,
     "priority_experimental",
     "ring_hash_experimental",
     "rls_experimental",
-    "round_robin",
+    ROUND_ROBIN,
     "weighted_round_robin",
     "weighted_target_experimental",
 }
@@ -45,7 +49,7 @@ def key_text(key: str | bytes) -> str:
     return key.decode(errors="replace") if isinstance(key, bytes) else key
 
 
-def attempt_options(policy: ConnectPolicy, limit: float, *, spreads: bool) -> Options:
+def attempt_options(policy: ConnectPolicy, limit: float, *, spreads: bool) -> Pairs:
     """Return the options that limit a core channel to one attempt of `limit` seconds.
 
     `spreads` is the result of `spreads_calls`.
@@ -68,7 +72,7 @@ def idle_options(policy: ConnectPolicy) -> Pairs:
     return (("grpc.client_idle_timeout_ms", milliseconds(policy.idle_timeout)),)
 
 
-def keepalive_options(options: Options, slower: int) -> Options:
+def keepalive_options(options: Iterable[tuple[str | bytes, object]], slower: int) -> Pairs:
     """Return the option that lengthens the time between keepalive pings by the factor `slower`; none without pings."""
     keepalive_time = first_values(options).get(_KEEPALIVE_TIME)
     if not isinstance(keepalive_time, int) or not 0 < keepalive_time < _MAX_INT32:
@@ -91,11 +95,11 @@ def spreads_calls(target: str, options: Mapping[str, object]) -> bool:
     if target.startswith(_XDS):
         return True
     config = None
-    if "grpc.service_config" in options:
+    if SERVICE_CONFIG in options:
         from grpc_backoff.config.service_config import read_json  # noqa: PLC0415 - most channels have none
 
-        config = read_json(options["grpc.service_config"])
-    return balancing_policy(config, options) not in (None, _PICK_FIRST)
+        config = read_json(options[SERVICE_CONFIG])
+    return balancing_policy(config, options) not in (None, PICK_FIRST)
 
 
 def balancing_policy(config: object, options: Mapping[str, object]) -> str | None:
@@ -110,5 +114,5 @@ def balancing_policy(config: object, options: Mapping[str, object]) -> str | Non
         return next((name for name in named if name in _KNOWN), None)
     if isinstance(deprecated, str) and deprecated:
         return deprecated.lower()
-    name = options.get("grpc.lb_policy_name")
+    name = options.get(BALANCING_POLICY)
     return key_text(name) if isinstance(name, str | bytes) else None

@@ -22,7 +22,7 @@ _FILE = "the path of a file"
 
 @record
 class TLSFiles(NamedTuple):
-    """The files that hold a channel's certificates and its key; see `tls_files`.
+    """The files with a channel's certificates and its key; see `tls_files`.
 
     Attributes:
         ca: the file with the certificates that the channel trusts; None for grpc's default.
@@ -38,7 +38,7 @@ class TLSFiles(NamedTuple):
 
 
 ChannelSecurity = grpc.ChannelCredentials | TLSFiles | Callable[[], grpc.ChannelCredentials]
-"""What `secure_channel` accepts: credentials, the files that hold them, or a function that returns them."""
+"""What `secure_channel` accepts: credentials, the files with them, or a function that returns them."""
 
 
 Outcome = grpc.ChannelCredentials | Failure
@@ -78,7 +78,7 @@ class Loaded(NamedTuple):
 
 
 class UnusableFilesError(Exception):
-    """The files do not hold usable credentials now; the text says why."""
+    """The files contain no usable credentials now; the text says why."""
 
 
 def tls_files(

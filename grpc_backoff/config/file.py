@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from grpc_backoff.base.base_errors import ConfigError, OptionError, unknown
-from grpc_backoff.config import names
 from grpc_backoff.config.call_policies import nearest_method
+from grpc_backoff.config.patterns import check_methods, first_pattern, unreachable
 from grpc_backoff.config.remarks import unspread, warn_of
 from grpc_backoff.config.settings import (
     CONNECTING,
@@ -41,7 +41,9 @@ TABLES = ("connection", "targets", "policies", "methods", "retry_budget", "ledge
 """The tables allowed at the top level of a file."""
 
 _LARGEST = 1_000_000
+"""The largest file, in bytes."""
 _BARE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
+"""The characters of keys that TOML takes without quotes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +70,7 @@ class Config:
 
     def connecting(self, target: str) -> list[Source]:
         """Return the file's settings for connections to a target, with the most specific first."""
-        pattern = names.first_pattern(self.targets, target)
+        pattern = first_pattern(self.targets, target)
         return [self.connection] if pattern is None else [self.targets[pattern], self.connection]
 
     def connect_policy(self, target: str = "") -> ResolvedPolicy[ConnectPolicy]:
@@ -185,7 +187,7 @@ def _read(name: str, document: Mapping[str, object]) -> Config:
     origin = f"file {name}"
     policies = _sources(RETRYING, "policies", document, origin)
     methods = _sources(None, "methods", document, origin)
-    names.check_methods("methods", methods)
+    check_methods("methods", methods)
     return Config(
         path=name,
         connection=_source(CONNECTING, "connection", document.get("connection", {}), origin),
@@ -230,7 +232,7 @@ def _key(name: str) -> str:
 
 def _try_out(config: Config) -> Iterator[str]:
     """Build every policy in the file, so that contradictions are reported when the file is read; yield the warnings."""
-    for pattern, covering in names.unreachable(config.targets):
+    for pattern, covering in unreachable(config.targets):
         yield f"targets.{_key(pattern)} has no effect after targets.{_key(covering)}, which matches the same targets"
     for name, resolved in config.sections():
         if not name.startswith("policies."):  # a policy that inherits from it may supply the rest

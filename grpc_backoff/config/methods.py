@@ -12,8 +12,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from grpc_backoff.base.base_errors import OptionError
-from grpc_backoff.config import names
 from grpc_backoff.config.call_policies import ALL
+from grpc_backoff.config.core_options import ENABLE_RETRIES
+from grpc_backoff.config.patterns import check_methods
 from grpc_backoff.config.policy_string import read_string
 from grpc_backoff.config.remarks import unspread, warn_of
 from grpc_backoff.config.settings import begin_with, resolve_hedging, resolve_retry
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from grpc_backoff.config.file import Config
 
 _HEDGES = r"(?:^|,)\s*hedge\s*:"
-_ENABLE_RETRIES = "grpc.enable_retries"
 ENDLESS: Source = {part: SourceValue(None, "", None, "subscription") for part in ("max_attempts", "deadline")}
 """What a subscription's policy says instead of its preset, whose limits are meant for calls (SB-4)."""
 
@@ -46,7 +46,7 @@ def read_call_policies(
     if budget is not None and not isinstance(budget, RetryBudget):
         raise OptionError("retry_budget", budget, "a RetryBudget")
     by_method = retry if isinstance(retry, Mapping) else {} if retry is None else {ALL: retry}
-    names.check_methods("retry", by_method)
+    check_methods("retry", by_method)
     calls = setup.call_policies
     config = calls.config
     filed = config.retry_budget if config else None
@@ -59,7 +59,7 @@ def read_call_policies(
         budget=budget or calls.service_config.budget or (filed.policy if filed else None),
     )
     if calls.stand_in():  # at the front: grpcio uses the first of two options with the same key
-        setup = setup._replace(core_options=((_ENABLE_RETRIES, 0), *setup.core_options))
+        setup = setup._replace(core_options=((ENABLE_RETRIES, 0), *setup.core_options))
     return setup._replace(call_policies=calls)
 
 

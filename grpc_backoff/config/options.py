@@ -75,11 +75,11 @@ def read_options(
     file = _file(config, ours)
     sources = [source, *(file.connecting(target) if file else ())]
     named = file.policies if file else {}
-    (resolved, merged, _), pool = resolve_connect(sources, named)
+    (resolved, parts, _), pool = resolve_connect(sources, named)
     if policy is None:
         policy = resolved
     elif isinstance(policy, ConnectPolicy):
-        merged = {**describe(policy, "argument"), **{part: merged[part] for part in POOLED}}
+        parts = {**describe(policy, "argument"), **{part: parts[part] for part in POOLED}}
     else:
         raise OptionError("policy", policy, "a ConnectPolicy")
     values = first_values(core)
@@ -90,7 +90,7 @@ def read_options(
     limit = values.get(_REPLAY_LIMIT)
     replay_limit = max(0, limit) if isinstance(limit, int) else REPLAY_LIMIT  # as in the core
     calls = CallPolicies(service_config=service_config, config=file, replay_limit=replay_limit)
-    return ChannelSetup(target, policy, pool, merged, calls, core, {}, remarks)
+    return ChannelSetup(target, policy, pool, parts, calls, core, {}, remarks)
 
 
 def _file(config: object, options: dict[str, object]) -> Config | None:

@@ -13,22 +13,28 @@ from collections.abc import Iterable
 
 from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.base.record import NamedTuple, record
-from grpc_backoff.config.core_options import Pairs, balancing_policy, first_values, key_text, resolver_configures
+from grpc_backoff.config.core_options import (
+    BALANCING_POLICY,
+    PICK_FIRST,
+    ROUND_ROBIN,
+    SERVICE_CONFIG,
+    Pairs,
+    balancing_policy,
+    first_values,
+    key_text,
+    resolver_configures,
+)
 from grpc_backoff.config.proxies import DIRECT, proxy_applies
 from grpc_backoff.config.service_config import read_json
 from grpc_backoff.config.target import Address, Target, parse_target
 from grpc_backoff.policy.pooling import PoolPolicy
 
-_POLICY = "grpc.lb_policy_name"
-_SERVICE_CONFIG = "grpc.service_config"
 _CONFIG_POLICIES = ("loadBalancingConfig", "loadBalancingPolicy")
 _HEALTH = "healthCheckConfig"
 _SERVICE_NAME = "serviceName"
 _INHIBITED = "grpc.inhibit_health_checking"
 _AUTHORITY = "grpc.default_authority"
 _OVERRIDE = "grpc.ssl_target_name_override"
-_ROUND_ROBIN = "round_robin"
-_PICK_FIRST = "pick_first"
 _NUMERIC = r"ipv[46]:.*"
 _WITH_PORTS = r"ipv4:/{0,3}[\d.]+:\d+(,[\d.]+:\d+)*|ipv6:/{0,3}\[[^\]]+\]:\d+(,\[[^\]]+\]:\d+)*"
 
@@ -59,18 +65,18 @@ def read_balancing(core: Pairs) -> tuple[bool, str | None]:
         OptionError: the `healthCheckConfig` or its `serviceName` has the wrong type.
     """
     named = first_values(core)
-    if not {_POLICY, _SERVICE_CONFIG} & named.keys():
+    if not {BALANCING_POLICY, SERVICE_CONFIG} & named.keys():
         return False, None
-    config = read_json(named.get(_SERVICE_CONFIG, "{}"))
+    config = read_json(named.get(SERVICE_CONFIG, "{}"))
     if not isinstance(config, dict):
         return False, None
-    policy, asked = balancing_policy(config, named), config.get(_HEALTH)
-    round_robin = policy == _ROUND_ROBIN
-    if asked is None or named.get(_INHIBITED) or policy not in (None, _PICK_FIRST, _ROUND_ROBIN):
+    policy, health = balancing_policy(config, named), config.get(_HEALTH)
+    round_robin = policy == ROUND_ROBIN
+    if health is None or named.get(_INHIBITED) or policy not in (None, PICK_FIRST, ROUND_ROBIN):
         return round_robin, None
-    if not isinstance(asked, dict):
-        raise OptionError(_HEALTH, asked, 'an object such as {"serviceName": ""}')
-    name = asked.get(_SERVICE_NAME)
+    if not isinstance(health, dict):
+        raise OptionError(_HEALTH, health, 'an object such as {"serviceName": ""}')
+    name = health.get(_SERVICE_NAME)
     if name is not None and (not isinstance(name, str) or name.encode(errors="ignore").decode() != name):
         raise OptionError(f"{_HEALTH}.{_SERVICE_NAME}", name, "the name of a service, or an empty string")
     return round_robin, name
@@ -111,7 +117,11 @@ def endpoint_target(endpoint: str) -> str:
 
 def endpoint_options(core: Iterable[tuple[str | bytes, object]], authority: str) -> Pairs:
     """Return the core's options for one endpoint, from the channel's options and the name of its target."""
-    kept = [(key, _without(key_text(key), value, *_CONFIG_POLICIES)) for key, value in core if key_text(key) != _POLICY]
+    kept = [
+        (key, _without(key_text(key), value, *_CONFIG_POLICIES))
+        for key, value in core
+        if key_text(key) != BALANCING_POLICY
+    ]
     return (DIRECT, *kept, *(((_AUTHORITY, authority),) if authority else ()))
 
 
@@ -147,7 +157,7 @@ def _endpoint(address: Address) -> str:
 
 def _without(key: str, value: object, *names: str) -> object:
     """Return the value of an option; if it is a service config, without these fields."""
-    config = read_json(value) if key == _SERVICE_CONFIG else None
+    config = read_json(value) if key == SERVICE_CONFIG else None
     if not isinstance(config, dict) or not any(name in config for name in names):
         return value
     import json  # noqa: PLC0415 - most channels have no service config

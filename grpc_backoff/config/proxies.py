@@ -15,7 +15,8 @@ from grpc_backoff.config.target import parse_target
 
 _ENABLED = "grpc.enable_http_proxy"
 _OPTION = "grpc.http_proxy"
-_VARIABLES = ("grpc_proxy", "https_proxy", "http_proxy")
+PROXY_VARIABLES = ("grpc_proxy", "https_proxy", "http_proxy")
+"""The environment variables that name a proxy, the first that is set first."""
 _SPARED = ("no_grpc_proxy", "no_proxy")
 _FOR_ADDRESSES = "grpc.address_http_proxy"
 _FOR_ADDRESSES_VARIABLE = "GRPC_ADDRESS_HTTP_PROXY"
@@ -41,7 +42,7 @@ def proxy_applies(host: str, options: Mapping[str, object], environment: Mapping
 def is_proxied(target: str, core: Iterable[tuple[str | bytes, object]]) -> bool:
     """Return whether the core connects to a target through a proxy for names, as far as that is certain (CH-4)."""
     named, environment = first_values(core), os.environ
-    if _OPTION not in named and not any(name in environment for name in _VARIABLES):
+    if _OPTION not in named and not any(name in environment for name in PROXY_VARIABLES):
         return False
     try:
         read = parse_target(target)
@@ -54,7 +55,7 @@ def proxy_of(host: str, options: Mapping[str, object], environment: Mapping[str,
     """Return the URL of the proxy for names that applies to a host, which may contain a password; "" for none."""
     if not options.get(_ENABLED, True):
         return ""
-    named = (options.get(_OPTION), *(environment.get(name) for name in _VARIABLES))
+    named = (options.get(_OPTION), *(environment.get(name) for name in PROXY_VARIABLES))
     proxy = next((proxy for proxy in named if proxy is not None), "")
     if not str(proxy).lower().startswith(_SCHEME):
         return ""

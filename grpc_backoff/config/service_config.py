@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.base.record import NamedTuple, record
 from grpc_backoff.config.call_policies import MethodConfig, ServiceConfig
-from grpc_backoff.config.core_options import Pairs, key_text
+from grpc_backoff.config.core_options import ENABLE_RETRIES, SERVICE_CONFIG, Pairs, key_text
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.budget import BUDGETING, RetryBudget
 from grpc_backoff.policy.checks import STATUS_CODES, Unit, read_duration
@@ -40,8 +40,6 @@ __all__ = [
 MOST_ATTEMPTS = 5
 """The most attempts that gRPC's cores make, even if a service config asks for more (gRFC A6)."""
 
-_SERVICE_CONFIG = "grpc.service_config"
-_ENABLE_RETRIES = "grpc.enable_retries"
 _RETRYING = {
     "delay": "initialBackoff",
     "multiplier": "backoffMultiplier",
@@ -52,9 +50,12 @@ _RETRYING = {
 _HEDGING = {"hedging_delay": "hedgingDelay", "max_attempts": "maxAttempts", "non_fatal_codes": "nonFatalStatusCodes"}
 _THROTTLING = {"max_tokens": "maxTokens", "token_ratio": "tokenRatio"}
 _CHECKS = checks_of((*BUDGETING, *HEDGING, *RETRYING), "max_attempts")
-_NANOSECONDS = 9  # a Duration has this many digits after the point
-_LEAST = 0.001  # grpc's C-core truncates anything less to 0 and rejects that
-_MOST = 315_576_000_000  # 10,000 years, the largest Duration
+_DIGITS = 9
+"""How many digits a Duration has after the point."""
+_LEAST = 0.001
+"""The shortest wait, in seconds: grpc's C-core truncates anything less to 0, and rejects that."""
+_MOST = 315_576_000_000
+"""The longest Duration, in seconds: 10,000 years."""
 
 
 def read_service_config(options: Pairs, values: Mapping[str, object]) -> tuple[ServiceConfig, Pairs]:
@@ -71,14 +72,14 @@ def read_service_config(options: Pairs, values: Mapping[str, object]) -> tuple[S
     Raises:
         OptionError: a `hedgingPolicy` has an invalid value, or is given together with a `retryPolicy`.
     """
-    parsed = read_json(values.get(_SERVICE_CONFIG))
+    parsed = read_json(values.get(SERVICE_CONFIG))
     if not isinstance(parsed, dict):
         return ServiceConfig(), options
     entries = method_configs(parsed)
     retries: list[RetryPolicy | None] = [None] * len(entries)
     hedged: list[HedgingPolicy | None] = [None] * len(entries)
     budget = None
-    enabled = bool(values.get(_ENABLE_RETRIES, True))
+    enabled = bool(values.get(ENABLE_RETRIES, True))
     if enabled:
         hedged = [_read_hedging(entry) for entry in entries]
         with contextlib.suppress(OptionError):
@@ -118,7 +119,7 @@ def _without_retries(
         if retried:
             entry.pop("retryPolicy", None)
     left = json.dumps(parsed)
-    return tuple((key, left if key_text(key) == _SERVICE_CONFIG else value) for key, value in options)
+    return tuple((key, left if key_text(key) == SERVICE_CONFIG else value) for key, value in options)
 
 
 @record
@@ -225,7 +226,7 @@ def _attempts(key: str, value: object) -> int:
 
 def _write_duration(seconds: float) -> str:
     seconds = min(max(seconds, _LEAST), _MOST)
-    return f"{seconds:.{_NANOSECONDS}f}".rstrip("0").rstrip(".") + "s"
+    return f"{seconds:.{_DIGITS}f}".rstrip("0").rstrip(".") + "s"
 
 
 def read_throttling(config: Mapping[str, object]) -> RetryBudget | None:

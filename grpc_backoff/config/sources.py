@@ -140,8 +140,8 @@ def _settle_strategy(sources: Sequence[Source], values: dict[str, SourceValue]) 
     kind: str = values["backoff"].value
     needed = PARTS_OF_STRATEGIES[kind][0]
     if needed not in values:
-        asked = values["backoff"] if values["backoff"].key else values["preset"]
-        raise lacks(asked, needed, f"{asked.key}={shown(asked.written)}")
+        naming = values["backoff"] if values["backoff"].key else values["preset"]
+        raise lacks(naming, needed, f"{naming.key}={shown(naming.written)}")
     for part in PARTS_OF_ANY_STRATEGY - set(PARTS_OF_STRATEGIES[kind]):
         if part in values and _outranks(sources, part, "backoff"):
             raise misplaced(part, values[part], kind)
@@ -173,8 +173,8 @@ def _settle_cap(sources: Sequence[Source], values: dict[str, SourceValue]) -> No
             values["max_delay"] = values[part]._replace(value=longest)
         elif part == "delay":
             values["delay"] = most
-    asked = values.get("max_server_delay")
-    if asked is not None and asked.value is not None and not asked.key:
+    limit = values.get("max_server_delay")
+    if limit is not None and limit.value is not None and not limit.key:
         values["max_server_delay"] = values["max_delay"]
 
 

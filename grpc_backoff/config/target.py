@@ -80,7 +80,7 @@ class Target(NamedTuple):
         return any(address.family is AF_UNIX for address in self.addresses)
 
     @property
-    def place(self) -> str:
+    def host_port(self) -> str:
         """The host and the port, with an IPv6 address in brackets."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 

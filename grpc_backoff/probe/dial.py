@@ -174,7 +174,7 @@ async def tunnel(sock: socket.socket, target: Target, credentials: str) -> str:
         ConnectError: the proxy does not make the tunnel.
     """
     loop, head = asyncio.get_running_loop(), b""
-    lines = [f"CONNECT {target.place} HTTP/1.1", f"Host: {target.place}"]
+    lines = [f"CONNECT {target.host_port} HTTP/1.1", f"Host: {target.host_port}"]
     if credentials:
         lines.append(f"Proxy-Authorization: Basic {b64encode(credentials.encode()).decode()}")
     try:

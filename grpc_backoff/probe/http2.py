@@ -156,7 +156,7 @@ class Http2Connector:
         self.tls = tls
         self.shows_certificate = shows_certificate
         self.server_name = server_name or self.target.host
-        self.authority = self.target.host if self.target.unix else server_name or self.target.place
+        self.authority = self.target.host if self.target.unix else server_name or self.target.host_port
         self.proxy = proxy
         self.address: Address | None = None
         self.listener = listener or StageListener()

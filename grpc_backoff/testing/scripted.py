@@ -107,7 +107,7 @@ class _ServedConnector:
         """Return a channel of grpc's own that uses a line, but knows the server by its real name."""
         options: list[tuple[str, object]] = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
         if self._credentials is None:
-            options.append(("grpc.default_authority", self._target.place))
+            options.append(("grpc.default_authority", self._target.host_port))
         else:
             options.append(("grpc.ssl_target_name_override", self._target.host))
         return core_channel(place, self._credentials, options)

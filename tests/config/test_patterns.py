@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from grpc_backoff.config.call_policies import nearest_method
-from grpc_backoff.config.names import check_methods, first_pattern, unreachable
+from grpc_backoff.config.patterns import check_methods, first_pattern, unreachable
 from grpc_backoff.errors import OptionError
 from tests.texts import exactly
 
