@@ -92,12 +92,14 @@ def renewed_metadata(renewed: Any) -> tuple[tuple[str, str | bytes], ...]:
     except (TypeError, ValueError):
         problem = f"refresh_credentials returned {kind_of(renewed)}: expected (key, value) pairs, or None"
         raise TypeError(problem) from None
-    for key, given_value in pairs:
+    for key, value in pairs:
         if not isinstance(key, str) or not re.fullmatch(_KEY, key):
             raise TypeError(
                 f"refresh_credentials returned key={key!r}: expected only lower-case letters, digits, '-', '_' and '.'"
             )
-        if not isinstance(given_value, bytes if key.endswith("-bin") else str):
-            said = f"refresh_credentials returned {kind_of(given_value)} for {key}"
+        if not isinstance(value, bytes if key.endswith("-bin") else str):
+            said = f"refresh_credentials returned {kind_of(value)} for {key}"
             raise TypeError(f"{said}: expected bytes for keys that end in -bin, and str otherwise")
+        if isinstance(value, str) and not (value.isascii() and value.isprintable()):
+            raise TypeError(f"refresh_credentials returned a str for {key}: expected printable ASCII characters only")
     return pairs

@@ -11,6 +11,7 @@ import grpc.aio
 
 from grpc_backoff.aio.call_errors import NoConnectionError
 from grpc_backoff.aio.channel import Channel
+from grpc_backoff.config.hooks import renewed_metadata
 from grpc_backoff.config.target import bare_target
 from grpc_backoff.decide.calls.call_machine import NonOkStatus, ran_out
 from grpc_backoff.decide.calls.decision import FailedAttempt
@@ -109,8 +110,7 @@ class Caller:
     async def _renew(self, refresh: Refresh, operation: Operation) -> bool:
         """Call the hook for new credentials and keep them in memory only (LG-11); return whether it succeeded."""
         try:
-            renewed = await call_hook(refresh, operation)
-            self._credentials = tuple((str(key), value) for key, value in renewed or ())
+            self._credentials = renewed_metadata(await call_hook(refresh, operation))
         except Exception:  # noqa: BLE001 - a hook is user code
             _LOG.exception("%s: the hook refresh_credentials raised", self._target)
             return False

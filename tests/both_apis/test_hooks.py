@@ -127,6 +127,8 @@ KIND = "refresh_credentials returned <{}>: expected (key, value) pairs, or None"
         ([(b"authorization", "secret")], "b'authorization'"),
         ([("authorization", b"secret")], "<bytes> for authorization: expected bytes for keys that end in -bin"),
         ([("token-bin", "secret")], "<str> for token-bin"),
+        ([("authorization", "secret\n")], "a str for authorization: expected printable ASCII characters only"),
+        ([("authorization", "sécret")], "a str for authorization: expected printable ASCII characters only"),
     ],
 )
 async def test_a_renewal_that_fails(hooks, answer, words, caplog):

@@ -261,6 +261,21 @@ async def test_new_credentials(url, shop):
     assert operation.metadata == ()
 
 
+@pytest.mark.parametrize("pair", [("authorization", "token\n"), ("Authorization", "token")])
+async def test_new_credentials_that_cannot_be_sent(url, shop, pair, caplog):
+    """LG-8, RT-4: what gRPC could not send is logged without its value, and renews nothing; other operations go on."""
+    shop.script["a"] = [S.UNAUTHENTICATED]
+    hooks = LedgerHooks(refresh_credentials=lambda operation: [pair])
+    async with at_work(url, shop, replace(FAST, policy="background"), hooks=hooks) as (ledger, unary):
+        failed = await done(ledger, unary, state=OperationState.FAILED)
+        await until(ledger, (await ledger.submit(unary, Message(text="b"))).id, OperationState.SUCCEEDED)
+        attempts = await ledger.attempts(failed.id)
+
+    assert [attempt.code for attempt in attempts] == ["UNAUTHENTICATED"]
+    assert "the hook refresh_credentials raised" in caplog.text
+    assert "token" not in caplog.text
+
+
 @pytest.mark.parametrize(
     ("key", "value", "delay"),
     [
