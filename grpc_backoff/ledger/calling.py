@@ -19,12 +19,11 @@ from grpc_backoff.decide.calls.server_hint import read_hint
 from grpc_backoff.decide.connections import core_texts
 from grpc_backoff.ledger.announcing import Announcer
 from grpc_backoff.ledger.operation_events import Refresh, call_hook, run_hook
-from grpc_backoff.ledger.records import AttemptReport, Lease, Metadata, Operation
+from grpc_backoff.ledger.records import IDEMPOTENCY_KEY, AttemptReport, Lease, Metadata, Operation
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.retry import RetryPolicy
 
 _LOG = logging.getLogger("grpc_backoff")
-_KEY = "idempotency-key"
 _ATTEMPTS_BEFORE = "grpc-previous-rpc-attempts"
 _DETAILS = 1024
 """How many bytes of a server's status details are kept (LG-1)."""
@@ -75,7 +74,7 @@ class Caller:
         renewed = {key for key, _ in self._credentials}
         pairs = [pair for pair in operation.metadata if pair[0] not in renewed]
         pairs += self._credentials
-        pairs.append((_KEY, operation.idempotency_key or operation.id))
+        pairs.append((IDEMPOTENCY_KEY, operation.idempotency_key or operation.id))
         if operation.attempts:
             pairs.append((_ATTEMPTS_BEFORE, str(operation.attempts)))  # RT-10; a core that may retry removes it
         return grpc.aio.Metadata(*pairs)

@@ -20,6 +20,7 @@ import grpc.aio
 
 from grpc_backoff.aio.channel import Channel
 from grpc_backoff.base.base_errors import OptionError, PolicyWarning
+from grpc_backoff.config.core_options import SERVICE_CONFIG
 from grpc_backoff.config.file import Config, read_config, resolve_ledger
 from grpc_backoff.decide.calls.decision import FailedAttempt
 from grpc_backoff.decide.calls.events import WaitSource
@@ -444,7 +445,7 @@ class Ledger(Operating):
             problem = (
                 "the service config leaves retries to grpc's core, where a ledger cannot turn them off for its calls"
             )
-            raise OptionError("grpc.service_config", "retryPolicy", allowed, problem=problem)
+            raise OptionError(SERVICE_CONFIG, "retryPolicy", allowed, problem=problem)
         filed = channel.call_policies.config
         if self._config is None and not self._configured and filed is not None and filed.ledger:
             warnings.warn(

@@ -31,7 +31,7 @@ from grpc_backoff.ledger.errors import (
     wrong_type,
 )
 from grpc_backoff.ledger.records import AttemptReport, OperationState, Recorded, Submission, Submitted
-from grpc_backoff.ledger.schema import migrations, upgrade
+from grpc_backoff.ledger.schema import MIGRATION_LOCK, migrations, upgrade
 from grpc_backoff.ledger.statements import NO_LEASE, PARAMETER, Access, Plan, Row, Statement, follow, follow_async, one
 from grpc_backoff.ledger.store import Store, check_version
 from grpc_backoff.policy.ledger_settings import LedgerSettings
@@ -54,7 +54,6 @@ ResultT = TypeVar("ResultT")
 _IDLE = TransactionStatus.IDLE
 _CHANNEL = "grpc_backoff_ledger"
 _CONNECTIONS = 4
-_LOCK = 0x6772_7063  # the key of the lock for migrations: "grpc" in ASCII
 _HEARTBEAT = 10.0
 """Seconds of silence after which the listening connection is checked."""
 _MIGRATING = 3600.0
@@ -400,7 +399,7 @@ class PostgresStore(Store):
 
         async def migrate(connection: Session) -> tuple[int, int]:
             async with connection.transaction():
-                await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+                await connection.execute("SELECT pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
                 await self._limit_locks(connection)  # on table locks, because other writers queue behind them
                 before = await _version(connection)  # another process may have migrated already
                 # Do not use IF NOT EXISTS, which requires the CREATE privilege even if the schema exists.

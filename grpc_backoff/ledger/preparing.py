@@ -13,7 +13,7 @@ from grpc_backoff.config.target import bare_target, read_target
 from grpc_backoff.engine.method import Method
 from grpc_backoff.ledger.errors import LedgerLimitError, wrong_type
 from grpc_backoff.ledger.parameters import policy_text
-from grpc_backoff.ledger.records import Metadata, Submission, is_storable
+from grpc_backoff.ledger.records import LONGEST_KEY, Metadata, Submission, is_storable
 from grpc_backoff.ledger.rows import unsendable
 from grpc_backoff.ledger.store import Store
 from grpc_backoff.ledger.transitions import ledger_policy
@@ -23,14 +23,12 @@ from grpc_backoff.policy.ledger_settings import LedgerSettings, unstorable
 from grpc_backoff.policy.presets import PRESETS
 from grpc_backoff.policy.retry import Retry, RetryPolicy
 
-_LONGEST_KEY = 1024
-"""The most characters of a key."""
 _LATEST = 253_402_300_799.0
 """The last second of the year 9999, in seconds since the epoch."""
-_ORDER_KEY = re.compile(rf"[^\0\ud800-\udfff]{{1,{_LONGEST_KEY}}}")
+_ORDER_KEY = re.compile(rf"[^\0\ud800-\udfff]{{1,{LONGEST_KEY}}}")
 _WIDEST_KEY = 2048
 """The most bytes of an order key in UTF-8: PostgreSQL's indexes hold 2,704 bytes of target and order key together."""
-_KEY = re.compile(rf"[!-~]{{1,{_LONGEST_KEY}}}")
+_KEY = re.compile(rf"[!-~]{{1,{LONGEST_KEY}}}")
 _POLICIES = 1000
 """How many policies are kept, because texts may differ for each operation."""
 _KNOWN_BEFORE = PRESETS.keys() - {"durable"}
@@ -107,7 +105,7 @@ def check_keys(idempotency_key: object, order_key: object) -> None:
     if order_key is not None and not (
         isinstance(order_key, str) and _ORDER_KEY.fullmatch(order_key) and len(order_key.encode()) <= _WIDEST_KEY
     ):
-        allowed = f"text of 1 to {_LONGEST_KEY} characters, at most {_WIDEST_KEY} bytes in UTF-8, without NUL"
+        allowed = f"text of 1 to {LONGEST_KEY} characters, at most {_WIDEST_KEY} bytes in UTF-8, without NUL"
         raise OptionError("order_key", order_key, allowed)
 
 

@@ -20,6 +20,10 @@ Metadata = tuple[tuple[str, str | bytes], ...]
 
 _UNSTORABLE = re.compile(r"[\0\ud800-\udfff]")
 """Matches what PostgreSQL, or UTF-8, cannot contain."""
+IDEMPOTENCY_KEY = "idempotency-key"
+"""The metadata key with which an operation's key is sent."""
+LONGEST_KEY = 1024
+"""The most characters of a key."""
 LOST = "LOST"
 """The code of an attempt whose deliverer was gone when the lease expired: its outcome is unknown (LG-6)."""
 

@@ -12,10 +12,8 @@ from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
 from typing import Any, Final, NamedTuple
 
 from grpc_backoff.base.record import record
+from grpc_backoff.ledger.records import IDEMPOTENCY_KEY, LONGEST_KEY
 from grpc_backoff.ledger.statements import Row
-
-KEY = "idempotency-key"
-_LONGEST_KEY = 1024  # characters; the same as a ledger's
 
 
 class Refused(Exception):  # noqa: N818 - not an error of the program
@@ -73,15 +71,15 @@ def read_key(
     metadata: Sequence[tuple[str, str | bytes]], method: str, required: bool | Collection[str]
 ) -> str | Refused | None:
     """Return the key of a call, or its refusal; None if it has none and needs none."""
-    keys = [value for key, value in metadata if key == KEY]
+    keys = [value for key, value in metadata if key == IDEMPOTENCY_KEY]
     if not keys:
         needed = required if isinstance(required, bool) else method in required
-        return Refused("INVALID_ARGUMENT", f"expected the metadata {KEY}") if needed else None
+        return Refused("INVALID_ARGUMENT", f"expected the metadata {IDEMPOTENCY_KEY}") if needed else None
     [key, *others] = keys
     if others:
-        return Refused("INVALID_ARGUMENT", f"expected the metadata {KEY} once, got {len(keys)} values")
-    if not isinstance(key, str) or not (key.isascii() and key.isprintable() and 0 < len(key) <= _LONGEST_KEY):
-        return Refused("INVALID_ARGUMENT", f"{KEY}: expected 1 to {_LONGEST_KEY} printable ASCII characters")
+        return Refused("INVALID_ARGUMENT", f"expected the metadata {IDEMPOTENCY_KEY} once, got {len(keys)} values")
+    if not isinstance(key, str) or not (key.isascii() and key.isprintable() and 0 < len(key) <= LONGEST_KEY):
+        return Refused("INVALID_ARGUMENT", f"{IDEMPOTENCY_KEY}: expected 1 to {LONGEST_KEY} printable ASCII characters")
     return key
 
 
@@ -151,7 +149,7 @@ class InboxEntry:
 
     def _recorded(self, digest: bytes, response: bytes | None) -> bytes:
         if bytes(digest) != self._digest:
-            raise Refused("ALREADY_EXISTS", f"another request has the same {KEY}")
+            raise Refused("ALREADY_EXISTS", f"another request has the same {IDEMPOTENCY_KEY}")
         if response is None:
             raise Refused("INTERNAL", "the handler ended the transaction, so the response is unknown")
         return bytes(response)
@@ -168,11 +166,15 @@ class InboxEntry:
             case InboxStage.CLAIMING, Trouble.BUSY if not late:
                 return None
             case InboxStage.CLAIMING, Trouble.BUSY:
-                return Refused("UNAVAILABLE", f"another call holds this {KEY} or the database; repeat later")
+                return Refused(
+                    "UNAVAILABLE", f"another call holds this {IDEMPOTENCY_KEY} or the database; repeat later"
+                )
             case _, Trouble.READ_ONLY:
-                return Refused("UNAVAILABLE", f"the database is read-only; repeat this call with the same {KEY}")
+                return Refused(
+                    "UNAVAILABLE", f"the database is read-only; repeat this call with the same {IDEMPOTENCY_KEY}"
+                )
             case InboxStage.HANDLING, Trouble.OTHER:
                 return error
             case _, Trouble.OTHER:
                 return Refused("INTERNAL", "the database rejected the transaction; nothing was recorded")
-        return Refused("UNAVAILABLE", f"the database did not answer; repeat this call with the same {KEY}")
+        return Refused("UNAVAILABLE", f"the database did not answer; repeat this call with the same {IDEMPOTENCY_KEY}")

@@ -9,7 +9,7 @@ from typing import Any
 from grpc_backoff.base.base_errors import MissingExtra
 from grpc_backoff.ledger.errors import LedgerSchemaError, LedgerUnavailableError, first_line
 from grpc_backoff.ledger.inbox.decision import AioExecute, Busy, Execute, Query, Statements, Trouble
-from grpc_backoff.ledger.schema import migrations, upgrade
+from grpc_backoff.ledger.schema import MIGRATION_LOCK, migrations, upgrade
 from grpc_backoff.ledger.store import check_version
 
 try:
@@ -19,14 +19,14 @@ try:
 except ImportError as error:
     raise MissingExtra("postgres", "an inbox in PostgreSQL") from error
 
-_LOCK = 0x6772_7063  # the key of the lock for migrations, also the ledger's own
 _TIMEOUT = 5
 """How long a call waits for a connection, in seconds."""
 _BUSY = frozenset({"55P03", "40001", "40P01"})
 """A lock that was not acquired, a serialization failure and a deadlock."""
 _UNAVAILABLE = frozenset({"08", "40", "53", "57", "58"})
 """Classes of errors: connections, transactions that were rolled back, resources, the operator, the system."""
-_READ_ONLY = "25006"  # a standby, or a server that is being replaced
+_READ_ONLY = "25006"
+"""A standby, or a server that is being replaced."""
 _OPTIONS: dict[str, Any] = {"autocommit": True, "prepare_threshold": None, "connect_timeout": _TIMEOUT}
 _POOL: dict[str, Any] = {"min_size": 0, "open": False, "kwargs": _OPTIONS}
 
@@ -85,7 +85,7 @@ class _Postgres:
                 raise LedgerSchemaError("inbox: the table is missing or old; open it with migrate=True")
             check_version("inbox", before, newest, apply=apply)
             with connection.transaction():
-                connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+                connection.execute("SELECT pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
                 before = _version(connection)  # another process may have migrated already
                 if not connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = 'grpc_backoff'").fetchall():
                     connection.execute("CREATE SCHEMA grpc_backoff")

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from importlib.resources import files
 
+MIGRATION_LOCK = 0x6772_7063
+"""The key of the lock for migrations in PostgreSQL: "grpc" in ASCII."""
+
 
 def migrations(database: str) -> list[str]:
     """Return the SQL of the migrations for a database, such as `sqlite` or `postgres`; the n-th brings version n."""
