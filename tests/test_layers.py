@@ -25,6 +25,7 @@ WITHOUT = {
     "cli/interrupt.py": "test_guard.py sends real signals, at every moment",
     "cli/live.py": "the view for a terminal; test_view.py and test_stages.py read what it prints",
     "cli/refusal.py": "every command refuses in its own tests",
+    "cli/operations.py": "what test_ledger.py reads in the output",
     "cli/report.py": "test_view.py shows every kind of attempt on every view",
     "cli/tables.py": "what test_schedule.py and test_config.py read in the output",
     "aio/call_errors.py": "both_apis/test_errors.py runs every test on both APIs",

@@ -12,7 +12,6 @@ import json
 import sys
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
@@ -20,8 +19,18 @@ from uuid import UUID
 import click
 
 from grpc_backoff.base.base_errors import MissingExtra, OptionError
+from grpc_backoff.cli.operations import (
+    ATTEMPT_COLUMNS,
+    OPERATION_COLUMNS,
+    attempt_row,
+    operation_document,
+    operation_row,
+    part_text,
+    queue_document,
+    queue_lines,
+)
 from grpc_backoff.cli.refusal import Refusal, refusing
-from grpc_backoff.cli.tables import JSON, seconds, show_table, write_json
+from grpc_backoff.cli.tables import JSON, show_table, write_json
 from grpc_backoff.ledger import Filter, LedgerError, Operation, OperationAttempt, OperationState, Queue
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.checks import Unit
@@ -126,33 +135,16 @@ def status(target: str | None, as_json: bool) -> None:
     """Show how many operations are in each state, and how long an unfinished one has waited at most."""
     queue = _within(lambda opened: opened.queue(target))
     if as_json:
-        write_json(_queue(queue))
+        write_json(queue_document(queue))
     else:
         _show_queue(queue)
-
-
-def _queue(queue: Queue) -> dict[str, object]:
-    return {
-        "states": {state.value: queue.counts.get(state, 0) for state in OperationState},
-        "length": queue.length,
-        "oldest_age": queue.oldest,
-        "held_keys": queue.held_keys,
-        "paused": list(queue.paused),
-        "estimated": queue.estimated,
-    }
 
 
 def _show_queue(queue: Queue) -> None:
     rows = [(state.value, str(queue.counts.get(state, 0))) for state in OperationState]
     show_table("operations", ("state", "number"), rows)
-    oldest = f"{queue.length} unfinished; the longest wait so far is {seconds(queue.oldest)}."
-    click.echo(oldest if queue.length else "No operation is unfinished.")
-    if queue.estimated:
-        click.echo("These numbers are estimates, because there are many operations.")
-    if queue.held_keys:
-        click.echo(f"Order keys held by an operation that failed or is in conflict: {queue.held_keys}.")
-    if queue.paused:
-        click.echo(f"Paused: {', '.join(queue.paused)}.")
+    for line in queue_lines(queue):
+        click.echo(line)
 
 
 @ledger.command("list")
@@ -179,36 +171,13 @@ def list_command(
     chosen = _filter(code=code and code.upper(), **which)
     found = _within(lambda opened: opened.find(chosen, limit=limit, newest_first=newest_first, after=after))
     if as_json:
-        write_json([_document(operation) for operation in found])
+        write_json([operation_document(operation) for operation in found])
     elif found:
-        columns = ("id", "state", "target", "method", "attempts", "last code", "next in", "age")
-        show_table("operations", columns, [_row(operation) for operation in found], numbers=False)
+        now = time.time()  # this host's clock, for display only
+        rows = [operation_row(operation, now) for operation in found]
+        show_table("operations", OPERATION_COLUMNS, rows, numbers=False)
     else:
         click.echo("No operation matches.")
-
-
-def _row(operation: Operation) -> tuple[str, ...]:
-    now = time.time()  # this host's clock, for display only
-    due = "" if operation.next_attempt_at is None else seconds(max(0.0, operation.next_attempt_at - now))
-    return (
-        operation.id,
-        operation.state.value,
-        operation.target,
-        operation.method,
-        str(operation.attempts),
-        operation.code or "",
-        due,
-        seconds(max(0.0, now - operation.created)),
-    )
-
-
-def _document(operation: Operation) -> dict[str, object]:
-    """Return an operation without its payload and without its metadata's values."""
-    parts = {field.name: getattr(operation, field.name) for field in dataclasses.fields(operation)}
-    parts["state"] = operation.state.value
-    parts["metadata"] = [key for key, _ in operation.metadata]
-    parts["request"] = {"bytes": len(operation.request)}
-    return parts
 
 
 @ledger.command()
@@ -227,46 +196,16 @@ def show(id_: str, proto: str | None, as_json: bool) -> None:
         return await opened.get(id_), await opened.attempts(id_)
 
     operation, attempts = _within(look)
-    document = _document(operation)
+    document = operation_document(operation)
     if proto is not None:
         document["request"] = _decoded(proto, operation.request)
     document["attempts_made"] = [dataclasses.asdict(attempt) for attempt in attempts]
     if as_json:
         write_json(document)
         return
-    rows = [(name, _text(name, value)) for name, value in document.items() if name != "attempts_made"]
+    rows = [(name, part_text(name, value)) for name, value in document.items() if name != "attempts_made"]
     show_table(f"operation {operation.id}", ("part", "value"), rows, numbers=False)
-    rows_of_attempts = [
-        (
-            str(attempt.number),
-            _moment(attempt.started),
-            "" if attempt.started is None else seconds(attempt.ended - attempt.started),
-            attempt.code,
-            "" if attempt.delay is None else seconds(attempt.delay),
-            attempt.source or "",
-        )
-        for attempt in attempts
-    ]
-    show_table("attempts", ("number", "started", "took", "code", "then wait", "from"), rows_of_attempts, numbers=False)
-
-
-_MOMENTS = {"last_attempted_at", "next_attempt_at", "lease_until", "created", "began", "finished", "not_after"}
-
-
-def _text(name: str, value: Any) -> str:
-    if value is None:
-        return ""
-    if name in _MOMENTS:
-        return _moment(value)
-    if name == "request" and isinstance(value, dict):
-        return f"{value['bytes']} bytes"
-    if name == "keep_response":
-        return f"{value} bytes"
-    return ", ".join(value) if isinstance(value, list) else str(value)
-
-
-def _moment(at: float | None) -> str:
-    return "" if at is None else datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
+    show_table("attempts", ATTEMPT_COLUMNS, [*map(attempt_row, attempts)], numbers=False)
 
 
 def _decoded(proto: str, request: bytes) -> str:
@@ -417,7 +356,7 @@ def watch(target: str | None, every: float, times: int | None, as_json: bool) ->
             queue = await opened.queue(target)
             number += 1
             if as_json:
-                click.echo(json.dumps({"at": time.time(), **_queue(queue)}))
+                click.echo(json.dumps({"at": time.time(), **queue_document(queue)}))
             else:
                 click.clear()
                 _show_queue(queue)
