@@ -46,6 +46,7 @@ WITHOUT = {
     "ledger/operating.py": "the methods of `Ledger` for an operator; test_ledger.py calls each",
     "ledger/upkeep.py": "a part of each delivery; test_delivery.py and test_kills.py await all that it does",
     "ledger/operation_events.py": "test_operation_hooks.py calls hooks; test_log.py and test_otel.py read all events",
+    "ledger/waking.py": "test_delivery.py, test_ledger.py and test_waiting.py wake deliveries and waiters",
     "ledger/records.py": "records without behaviour; test_submitting.py and test_recording.py read every field",
     "ledger/statements.py": "what the two stores share; their tests execute statements of every kind",
     "base/status.py": "records without behaviour; the tests of events and errors make and read them all",

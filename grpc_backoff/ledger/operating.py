@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.config.target import bare_target
 from grpc_backoff.ledger import manual, queries
-from grpc_backoff.ledger.delivery import Waking
 from grpc_backoff.ledger.errors import LedgerStateError, wrong_type
 from grpc_backoff.ledger.preparing import Policies, check_bytes, check_size, target_of
 from grpc_backoff.ledger.records import (
@@ -22,6 +21,7 @@ from grpc_backoff.ledger.records import (
     is_storable,
 )
 from grpc_backoff.ledger.store import Store
+from grpc_backoff.ledger.waking import Waking
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.ledger_settings import LedgerSettings
 

@@ -35,12 +35,12 @@ _SAMPLE = 20_000
 
 async def ready(db: Store, which: Filter, limit: int, policy_of: PolicyOf) -> list[Readiness]:
     """For each operation, return whether it is ready, when it became or will become ready, and why (LG-5)."""
-    held = (
+    obstacle = (
         f"CASE WHEN o.state NOT IN ({texts(CLAIMABLE)}) THEN NULL "
         f"WHEN EXISTS (SELECT 1 FROM {db.paused} p WHERE p.target = o.target) THEN 'paused' "
         f"WHEN {db.behind()} THEN 'blocked' END"
     )
-    columns = f"{', '.join(f'o.{name}' for name in READY)}, {held}, {db.now}"
+    columns = f"{', '.join(f'o.{name}' for name in READY)}, {obstacle}, {db.now}"
     return [readiness(row, policy_of) for row in await _select(db, columns, which, limit)]
 
 
@@ -137,7 +137,7 @@ def _count(db: Store) -> Plan[dict[str, Queue]]:
     some = f"SELECT o.target, o.state, {_SINCE} AS since, o.finished FROM {db.operations} o WHERE"
     counted, grouped = f"SELECT target, state, count(*), min(since), {db.now} FROM", "s GROUP BY target, state"
     most = {"most": _SAMPLE}
-    rows_open, rows_done, held, paused = yield [
+    rows_open, rows_done, held_keys, paused = yield [
         Statement(f"{counted} ({some} {is_open} LIMIT :most) {grouped}", most),
         Statement(f"{counted} ({some} NOT {is_open} ORDER BY o.finished DESC LIMIT :most) {grouped}", most),
         Statement(
@@ -160,7 +160,7 @@ def _count(db: Store) -> Plan[dict[str, Queue]]:
                 groups[part] = _scaled(groups[part], size)
     return _by_target(
         [*groups[True], *groups[False]],
-        {target: int(number) for target, number in held},
+        {target: int(number) for target, number in held_keys},
         [name for (name,) in paused],
         estimated=any(full.values()),
     )
@@ -187,7 +187,7 @@ def _scaled(rows: Sequence[Row], size: float) -> list[Row]:
 
 
 def _by_target(
-    rows: Iterable[Row], held: Mapping[str, int], paused: Collection[str], *, estimated: bool
+    rows: Iterable[Row], held_keys: Mapping[str, int], paused: Collection[str], *, estimated: bool
 ) -> dict[str, Queue]:
     """Return queues from rows that each have a target, a state, a count, since when they wait, and now."""
     parts = defaultdict[str, list[Queue]](list)
@@ -199,7 +199,7 @@ def _by_target(
             waits = state in _UNFINISHED
             age = max(0.0, now - since) if waits and is_readable("began", since) else 0.0
             parts[bare_target(target)].append(Queue({state: count}, count if waits else 0, age, estimated=estimated))
-    for target, number in held.items():
+    for target, number in held_keys.items():
         parts[bare_target(target)].append(Queue({}, 0, 0.0, number))
     return {target: _combined(queues) for target, queues in parts.items()}
 

@@ -107,11 +107,11 @@ def operation_of(row: Row) -> Operation:
 def readiness(row: Row, policy_of: PolicyOf) -> Readiness:
     """Return whether a row's operation is ready (LG-5).
 
-    The row contains the columns `READY`, what holds the operation, and the time now. After a failure, the operation is
+    The row contains the columns `READY`, what is in its way, and the time now. After a failure, the operation is
     ready at `last_attempted_at + backoff_request_seconds`. If the owner died before it could record these, the
     operation is ready min(growth, cap) after the end of the lease.
     """
-    operation, name, policy, step, backoff, last, due, lease_until, held, now = row
+    operation, name, policy, step, backoff, last, due, lease_until, obstacle, now = row
     if not all(map(is_readable, READY, row)) or name not in STATES:
         return Readiness(operation, ready=False, at=None, why="unreadable")
     state = OperationState(name)
@@ -120,8 +120,8 @@ def readiness(row: Row, policy_of: PolicyOf) -> Readiness:
             return Readiness(operation, ready=False, at=lease_until, why="in progress")
         at = lease_until + fallback(ledger_policy(policy_of(policy)), step + 1)
         return Readiness(operation, at <= now, at, "its owner is gone")
-    if state not in CLAIMABLE or held is not None or due is None:  # without a time it is set aside
-        return Readiness(operation, ready=False, at=None, why=held or name)
+    if state not in CLAIMABLE or obstacle is not None or due is None:  # without a time it is set aside
+        return Readiness(operation, ready=False, at=None, why=obstacle or name)
     if state is OperationState.WAITING and backoff is not None and last is not None:
         due = last + backoff
     return Readiness(operation, due <= now, due, "due" if due <= now else "backoff")
