@@ -61,6 +61,7 @@ PUBLIC = {
     "grpc_backoff.errors",
     "grpc_backoff.ledger",
     "grpc_backoff.ledger.inbox",
+    "grpc_backoff.ledger.parameters",
     "grpc_backoff.ledger.sync",
     "grpc_backoff.policy.presets",
     "grpc_backoff.server",

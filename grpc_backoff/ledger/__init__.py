@@ -2,7 +2,7 @@
 
 `docs/ledger.md` says what it guarantees and what it does not. PostgreSQL needs the extra `postgres`; SQLite needs none.
 
-Internal, except for `sync`: programs import from `grpc_backoff.ledger`.
+Internal, except for `parameters` and `sync`: programs import from `grpc_backoff.ledger`.
 """
 
 from __future__ import annotations

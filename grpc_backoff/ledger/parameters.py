@@ -14,6 +14,8 @@ from grpc_backoff.base.base_errors import shown
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import STRATEGIES, Decorrelated, Fixed
 
+__all__ = ["parameters"]
+
 Parameters = dict[str, "float | int | bool | str | list[float] | None"]
 
 _WORDS = {"waits": "steps", "base": "delay"}
@@ -26,7 +28,11 @@ can distinguish so short a time from 0."""
 
 
 def parameters(policy: RetryPolicy) -> Parameters:
-    """Return the parameters of a policy's backoff for SQL; see `schema/postgres/`."""
+    """Return the parameters of a policy's backoff for PostgreSQL's functions, as values for JSON; times are in seconds.
+
+    Raises:
+        TypeError: the policy has a strategy of the program's own.
+    """
     strategy, jitter = policy.backoff.strategy, policy.backoff.jitter
     if not isinstance(strategy, STRATEGIES):
         raise TypeError(f"strategy={shown(strategy)}: expected a built-in strategy; a ledger supports no other")
