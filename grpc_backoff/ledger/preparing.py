@@ -63,9 +63,8 @@ class Policies:
     def text(self, method: str, policy: Repeats | None) -> str:
         """Return the text for the policy of an operation of this method: the caller's, the file's or the default."""
         if policy is None:
-            filed = (
-                self._config.retry_policy(method.removeprefix("/")) if self._config and self._settings.methods else None
-            )
+            config = self._config if self._settings.methods else None
+            filed = None if config is None else config.retry_policy(method.removeprefix("/"))
             if filed is None:
                 return self._settings.policy
             policy = filed.policy
