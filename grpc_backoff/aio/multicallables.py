@@ -98,9 +98,8 @@ class MultiCallable(Sender):
             from grpc_backoff.aio.hedging import HEDGED_CALLS  # noqa: PLC0415 - few methods are hedged
 
             self._kind = HEDGED_CALLS[self.arity]
-        self._plain = (
-            self._policy is None and not channel._interceptor_channel.always and not self._config.wait_for_ready
-        )
+        config, always = self._config, channel._interceptor_channel.always
+        self._plain = self._policy is None and not always and not config.wait_for_ready and config.timeout is None
 
     def _on_channel(
         self,
@@ -189,10 +188,12 @@ class MultiCallable(Sender):
             if channel._interceptor_channel.always or getattr(channel, self._interceptors):
                 return self._make_intercepted(request, arguments)
         wait_for_ready = bool(self._config.wait_for_ready if waits is None else waits)
+        timeout, limit = arguments.timeout, self._config.timeout
         if policy is None and not wait_for_ready:
             connection = self._ready()
             if connection is not None:
-                return self._enter(connection.core_channel, request, arguments, arguments.timeout, arguments.metadata)
+                least = timeout if limit is None else limit if timeout is None else min(timeout, limit)
+                return self._enter(connection.core_channel, request, arguments, least, arguments.metadata)
         channel.refuse_if_closed()
         if arguments.credentials is not None and not channel._secure:
             raise grpc.aio.UsageError(_CREDENTIALS_NEED_TLS)
@@ -205,7 +206,6 @@ class MultiCallable(Sender):
         if policy is None and not wait_for_ready:
             channel._connections.want()  # before the call is made, while the peer answers
         sender, request = frozen
-        timeout, limit = arguments.timeout, self._config.timeout
         setup = CallSetup(channel._calls, machine, sender, timeout, limit, self._call_id, request, arguments)
         return self._kind(setup)
 

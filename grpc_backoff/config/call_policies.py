@@ -50,7 +50,7 @@ class ServiceConfig(NamedTuple):
     """The contents of a channel's service config.
 
     Once a call has a connection, it is an ordinary grpc call, to which grpc's core applies the config, except for
-    retries (RT-10). This class is for retries, and for calls that do not have a connection yet.
+    retries (RT-10) and timeouts (CH-8). This class is for these, and for calls that do not have a connection yet.
 
     Attributes:
         methods: the settings by path: `/service/method`, `/service/` for a whole service, or an empty path for all.

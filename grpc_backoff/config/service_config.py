@@ -66,6 +66,7 @@ def read_service_config(options: Pairs, values: Mapping[str, object]) -> tuple[S
     Retries are removed from the core's options, because the core's retries would multiply with this library's (RT-10).
     If a value for retries is invalid, the config is left unchanged, so that the core rejects it. It is also left
     unchanged if a multiplier is below 1: this library's policies do not allow that, so the core performs these retries.
+    Timeouts are removed too, because the core would count them from up to two seconds before the call (CH-8).
     Nothing else is checked here, because the core rejects any other error at the first attempt. The exception is
     hedging, of which the core knows nothing (HG-9).
 
@@ -93,8 +94,8 @@ def read_service_config(options: Pairs, values: Mapping[str, object]) -> tuple[S
         config = MethodConfig(wait_for_ready, read_duration(entry.get("timeout")), hedging or retry)
         methods.update((path, config) for path in method_paths(entry))
     configured = enabled and any(entry.get("retryPolicy") is not None for entry in entries)
-    if any(retries) or any(hedged):
-        options = _without_retries(options, parsed, entries, retried=any(retries))
+    if any(retries) or any(hedged) or any(config.timeout is not None for config in methods.values()):
+        options = _left_to_core(options, parsed, entries, retried=any(retries))
     return ServiceConfig(methods, budget, left_to_core=configured and not any(retries)), options
 
 
@@ -109,13 +110,16 @@ def _read_hedging(entry: Mapping[str, object]) -> HedgingPolicy | None:
     return HedgingPolicy(**{**read, "max_attempts": min(read["max_attempts"], MOST_COPIES)})
 
 
-def _without_retries(
+def _left_to_core(
     options: Pairs, parsed: dict[str, object], entries: Sequence[dict[str, object]], *, retried: bool
 ) -> Pairs:
+    """Return the options with a service config that has only what this library leaves to the core."""
     import json  # noqa: PLC0415 - most channels have no service config
 
     for entry in entries:
         entry.pop("hedgingPolicy", None)
+        if read_duration(entry.get("timeout")) is not None:  # the core rejects any other
+            del entry["timeout"]
         if retried:
             entry.pop("retryPolicy", None)
     left = json.dumps(parsed)

@@ -85,7 +85,7 @@ class MultiCallable(Method):
             from grpc_backoff.sync.replay import Replay  # noqa: PLC0415 - few methods have a stream of requests
 
             self._make_replay = Replay
-        self._plain = self._policy is None and not self._config.wait_for_ready
+        self._plain = self._policy is None and not self._config.wait_for_ready and self._config.timeout is None
         self._binding = threading.RLock()
         # Keep both in one tuple, because a reader in another thread must never see a connection with another one's
         # multicallable.

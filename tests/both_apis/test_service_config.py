@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import grpc
 import pytest
@@ -51,6 +52,22 @@ def test_timeout_bounds_the_wait(kind, own, nowhere):
         assert (call.remaining() is None) == (own is None)
         # The duration is not checked: grpc's core counts a config's timeout from up to two seconds before the call.
         assert call.outcome().code is CODE.DEADLINE_EXCEEDED
+
+
+@pytest.mark.parametrize("own", [None, 60, 0.4])
+def test_a_timeout_is_that_of_the_call(ours, way, server, own):
+    """CH-8: a config's `timeout` counts from the call's beginning, and its server sees it, in whatever phase.
+
+    grpc's core counts it from up to two seconds before the call, and tells the server nothing (grpcio 1.85).
+    """
+    limit = 0.8
+    with ours.channel(server.target, options({"name": [{}], "timeout": f"{limit}s"})) as channel:
+        for _ in range(2):
+            assert channel.begin(way, timeout=own).outcome().code is CODE.OK
+        began = time.monotonic()
+        assert channel.begin(way, ["hang"], timeout=own).outcome().code is CODE.DEADLINE_EXCEEDED
+        assert time.monotonic() - began >= min(own or limit, limit) - 0.05
+    assert max(server.servicer.remaining) <= min(own or limit, limit) + 0.05
 
 
 def test_timeout_bounds_the_call(in_phase, server):

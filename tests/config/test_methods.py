@@ -343,10 +343,16 @@ FULL = {
 }
 
 
+def stripped(content, *taken):
+    """Return the content of a service config, without some settings of its methods."""
+    left = [{key: value for key, value in entry.items() if key not in taken} for entry in content["methodConfig"]]
+    return {**content, "methodConfig": left}
+
+
 @pytest.mark.parametrize("ascii_only", [True, False])
 @pytest.mark.parametrize("encoded", [True, False])
 def test_taken_over(ascii_only, encoded):
-    """RT-10: the library takes the retry policies out of a service config; the core accepts the rest."""
+    """RT-10, CH-8: the library takes retry policies and timeouts out of a service config; the core accepts the rest."""
     text = json.dumps(FULL, ensure_ascii=ascii_only)
     policies, passed = read_both(core=[("grpc.x", 1), (KEY, text.encode() if encoded else text), ("grpc.y", "z")])
     left = json.loads(left_of(passed))
@@ -359,12 +365,7 @@ def test_taken_over(ascii_only, encoded):
         "/a.B/Ä\u2028": None,
     }
     assert "retryPolicy" not in left_of(passed)
-    assert left == {
-        **FULL,
-        "methodConfig": [
-            {key: value for key, value in entry.items() if key != "retryPolicy"} for entry in FULL["methodConfig"]
-        ],
-    }
+    assert left == stripped(FULL, "retryPolicy", "timeout")
     assert [key for key, _ in passed] == ["grpc.x", KEY, "grpc.y"]
     assert taken_by_grpc(text)
     assert taken_by_grpc(left_of(passed))
@@ -392,7 +393,7 @@ def test_an_entry_without_a_policy(config):
 @pytest.mark.parametrize(
     "text",
     [
-        text_of(entry_of("a.B", timeout="1s")),
+        text_of(entry_of("a.B", waitForReady=True)),
         " " + text_of(retryThrottling={"maxTokens": 1, "tokenRatio": 1}) + "\n",
         text_of(entry_of("a.B", retryPolicy=None)),
         text_of(),
@@ -401,7 +402,7 @@ def test_an_entry_without_a_policy(config):
     ],
 )
 def test_nothing_to_take(text):
-    """CH-9: a service config without retries is passed to the core as exactly the same text."""
+    """CH-9: a service config without retries and timeouts is passed to the core as exactly the same text."""
     policies, passed = read_both("standard", core=[(KEY, text)])
 
     assert left_of(passed) == text
@@ -489,12 +490,13 @@ def test_multiplier_below_one():
 @pytest.mark.parametrize("off", [0, False])
 @pytest.mark.parametrize("key", [ENABLE, ENABLE.encode()])
 def test_retries_turned_off(off, key):
-    """RT-10: with `grpc.enable_retries=0`, the service config stays unchanged, and its retry policies are not used."""
+    """RT-10: with `grpc.enable_retries=0`, retry policies stay in the service config, and are not used."""
     core = ((KEY, json.dumps(FULL)), (key, off))
     policies, passed = read_both(core=core)
 
     assert not any(retries_in(policies).values())
-    assert (policies.budget, passed) == (None, core)
+    assert (policies.budget, passed[1:]) == (None, core[1:])
+    assert json.loads(left_of(passed)) == stripped(FULL, "timeout")
     assert read("standard", core=core).of("/a.B/C") == STANDARD
 
 

@@ -422,7 +422,10 @@ def test_nearest_wins():
 def test_timeout(text, seconds):
     """BP-5, CH-8: `timeout` is a protobuf Duration in JSON, not negative; any other value is left to the core."""
     assert read_duration(text) == seconds
-    assert read(options({"name": [{}], "timeout": text})).of(UNARY).timeout == seconds
+    given = options({"name": [{}], "timeout": text})
+    assert read(given).of(UNARY).timeout == seconds
+    _, left = read_service_config(given, dict(reversed(given)))
+    assert left == (given if seconds is None else options({"name": [{}]}))
 
 
 @pytest.mark.parametrize(
@@ -458,7 +461,7 @@ def test_what_is_not_taken_over(more):
     config, left = read_service_config(given, dict(reversed(given)))
 
     assert config.of(UNARY) == MethodConfig(wait_for_ready=True, timeout=2.0)
-    assert left == given
+    assert left == options({"name": [{}], "waitForReady": True, "retryPolicy": retry}) + more
 
 
 def test_paths_are_paths():
