@@ -27,9 +27,8 @@ else:
         if name == "__all__" or not (name.startswith("_") or name in {"aio", "sync"}):
             from importlib import import_module  # noqa: PLC0415
 
-            names = import_module(
-                "grpc_backoff.names"
-            )  # `from grpc_backoff import names` would call this function again
+            # `from grpc_backoff import names` would call this function again.
+            names = import_module("grpc_backoff.names")
             if name == "__all__" or name in names.HOMES:
                 value = sorted(names.HOMES) if name == "__all__" else names.load(name)
                 globals()[name] = value
