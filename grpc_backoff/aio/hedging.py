@@ -84,12 +84,19 @@ class _HedgedCall(Call):
             self._attempt = None if effect.copy is None else self._copies.pop(effect.copy)[0]
             self._leave_others(effect.at)
             effect = effect.end
-        if effect is m.AS_ATTEMPT:
+        if isinstance(effect, h.EmitAtEnd):
+            ended = partial(self._chosen_ended, self._attempt, effect)
+            aio_private.core_call(self._attempt).add_done_callback(ended)
+        elif effect is m.AS_ATTEMPT:
             self._settle(self._attempt or self._error or CANCELLED)
         else:
             super()._carry_out(effect)
             if self._has_outcome():
                 self._avoided = ()
+
+    def _chosen_ended(self, attempt: object, effect: h.EmitAtEnd) -> None:
+        if aio_private.core_call(attempt).is_ok():
+            self._emit(effect.at(self._calls.now()))
 
     def _leave_others(self, at: float | None) -> None:
         if self._avoided and self._copies:
@@ -132,7 +139,7 @@ class _HedgedStream(_HedgedCall, StreamResponse, grpc.aio.UnaryStreamCall[object
         else:
             if not self._has_outcome():
                 self._ahead = first
-                self.feed(h.CopyAnswered(number))
+                self.feed(h.CopyAnswered(number, first is grpc.aio.EOF))
 
     async def _iterate(self) -> AsyncIterator[object]:
         while (response := await self._next_response()) is not grpc.aio.EOF:

@@ -138,10 +138,14 @@ class _HedgedCall(_Hedged, FutureCall):
                     ends(status)
                 elif attempt is self.attempt:
                     self._settle(attempt, status)
+                    self._chosen_ended(status)
             self._call_back_here()
 
         if not attempt.add_callback(ended):
             ended()
+
+    def _chosen_ended(self, status: Status | None) -> None:
+        """Handle the end of a copy that had been chosen before."""
 
     def _copy_ended(self, number: int, attempt: BackgroundCall, status: Status | None) -> None:
         given = self._outcome(number, attempt, self._copy_connections[number - 1], status)
@@ -179,9 +183,13 @@ class _HedgedStream(_HedgedCall):
         super().__init__(setup)
         self._received: dict[int, object] = {}
         self._ahead: list[object] = []
+        self._success: h.EmitAtEnd | None = None
 
     def _follow(self, number: int, attempt: BackgroundCall, entry: Entry) -> None:
         missing = ["message", "status"]  # a status may arrive before the message that precedes it
+
+        def over() -> bool:
+            return len(missing) == 1 and failure_of(attempt) is None
 
         def arrived(_status: object = None) -> None:
             missing.pop()
@@ -198,12 +206,22 @@ class _HedgedStream(_HedgedCall):
                     arrived()
                 else:
                     self._received[number] = message
-                    self._inputs.append(h.CopyAnswered(number))
+                    self._inputs.append(h.CopyAnswered(number, over()))
                     self._drain()
             self._call_back_here()  # the status may have arrived before, so this may be the end of the call
 
         self._await_end(number, attempt, entry, arrived)
         read_first(attempt, received)
+
+    def _carry_out(self, effect: h.Effect) -> None:
+        if isinstance(effect, h.EmitAtEnd):
+            self._success = effect
+        else:
+            super()._carry_out(effect)
+
+    def _chosen_ended(self, status: Status | None) -> None:
+        if status is None and self._success is not None:
+            self._emit(self._success.at(self._calls.now()))
 
     def _choose(self, number: int | None, at: float | None) -> None:
         if number in self._received:

@@ -131,6 +131,29 @@ def test_a_stream_is_committed_at_its_first_message(trying, ours):
     assert len(service.previous) == 2
 
 
+@pytest.mark.parametrize(
+    ("ending", "code"),
+    [(echo, CODE.OK), (fails(answers=2), CODE.UNAVAILABLE), (fatal(answers=1), CODE.INVALID_ARGUMENT)],
+)
+@pytest.mark.parametrize("pause", [0, 0.1])
+def test_a_stream_succeeds_when_it_ends(trying, log, ending, code, pause):
+    """HG-10: the first message chooses the copy, but the call has not succeeded until it ends with OK."""
+
+    def stream(requests, context):
+        for response in ending(requests, context):
+            yield response
+            time.sleep(pause)
+
+    with trying(hangs, stream, retry=TWICE) as (service, channel):
+        assert channel.begin("Down").outcome().code is code
+        assert channel.begin("Down", retry=LATE).outcome().texts == ["a"]  # whose event is the last
+        until(lambda: any(event.attempt == 1 for event in log.of(CallSucceeded)))
+        all_ended(service)
+    succeeded = {event.attempt: event.took for event in log.of(CallSucceeded)}
+    assert list(succeeded) == ([2, 1] if code is CODE.OK else [1])
+    assert code is not CODE.OK or succeeded[2] > pause
+
+
 def test_a_stream_without_messages(trying):
     """HG-2: a stream that ends with OK and without a message is an answer."""
     with trying(hangs, lambda _requests, _context: iter(()), retry=TWICE) as (service, channel):

@@ -7,7 +7,7 @@ decides about the copies: when the next one is sent, which one the call ends as,
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from grpc_backoff.base.base_errors import IllegalTransition
@@ -60,9 +60,10 @@ class CopyBegun(NamedTuple):
 
 @record
 class CopyAnswered(NamedTuple):
-    """The first message of this copy's response has arrived."""
+    """The first message of this copy's response has arrived, or its end; `over` is whether it has ended, with OK."""
 
     copy: int
+    over: bool = True
 
 
 @record
@@ -98,7 +99,18 @@ class Choose(NamedTuple):
     end: m.Finish = m.AS_ATTEMPT
 
 
-Effect = m.Effect | Choose
+@record
+class EmitAtEnd(NamedTuple):
+    """Emit this event when the copy that was chosen has ended, if that is with OK (HG-10)."""
+
+    event: CallSucceeded
+
+    def at(self, now: float) -> CallSucceeded:
+        """Return the event for a copy that ends now."""
+        return replace(self.event, at=now, took=self.event.took + now - self.event.at)
+
+
+Effect = m.Effect | Choose | EmitAtEnd
 Step = tuple[m.CallState, list[Effect]]
 
 
@@ -289,7 +301,8 @@ class HedgingMachine:
         copy = input_.copy
         state, effects = self._end_as(state, copy, now)
         if copy > 1 or surroundings.observed:
-            effects.append(Emit(CallSucceeded(**self._about(state, copy, now), took=now - state.began)))
+            event = CallSucceeded(**self._about(state, copy, now), took=now - state.began)
+            effects.append(Emit(event) if input_.over else EmitAtEnd(event))
         return state, effects
 
     def _end_as(self, state: m.CallState, copy: int, now: float, end: m.Finish = m.AS_ATTEMPT) -> Step:

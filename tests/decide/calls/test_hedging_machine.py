@@ -18,6 +18,7 @@ from grpc_backoff.decide.calls.hedging_machine import (
     CopyBegun,
     CopyFailed,
     CopyHeld,
+    EmitAtEnd,
     HedgingMachine,
 )
 from grpc_backoff.decide.calls.resets import CALM
@@ -54,7 +55,7 @@ class Hedged:
             self.timer = None
         self.state, effects = self.machine.step(self.state, given, self.now, self.around)
         for effect in effects:
-            assert self.finish is None or isinstance(effect, m.Emit), f"{effect} behind the end"
+            assert self.finish is None or isinstance(effect, m.Emit | EmitAtEnd), f"{effect} behind the end"
             match effect:
                 case m.Begin():
                     assert not self.starting, "two copies begin at once"
@@ -169,6 +170,16 @@ def test_the_first_answer_wins(copy):
     run.feed(CopyAnswered(copy))
     assert (run.chosen, run.finish, run.timer) == ([copy], m.AS_ATTEMPT, None)
     assert run.told == [(CallHedged, 2), (CallHedged, 3), (CallSucceeded, copy)]
+
+
+def test_an_answer_that_goes_on():
+    """HG-10: a call whose copy has only begun to answer has not succeeded yet; if it does, it is when that ends."""
+    run = hedged(2)
+    run.now = BEGAN + 2.0
+    *_, success = run.feed(CopyAnswered(2, over=False))
+    assert (run.chosen, run.told) == ([2], [(CallHedged, 2)])
+    event = success.at(BEGAN + 5.0)
+    assert (event.attempt, event.at, event.took) == (2, BEGAN + 5.0, 5.0)
 
 
 def story(first, *steps, policy=None, **seen):
