@@ -1,4 +1,4 @@
-"""FK-1: forks in practice: gunicorn with a preloaded application, and Celery's prefork pool."""
+"""FK-1: forks in practice: gunicorn with a preloaded application, Celery's prefork pool, and a forkserver."""
 
 from __future__ import annotations
 
@@ -82,3 +82,11 @@ def test_celery(server, tmp_path, monkeypatch, api, before, support, expected):
     with running(server, api, before, support, *command, FORKING_BROKER=folder):
         answers = [client.send_task("answer") for _ in range(4)]
         assert [answer.get(timeout=30) for answer in answers] == [expected] * 4
+
+
+@pytest.mark.parametrize(("api", "before", "support", "expected"), CASES)
+def test_forkserver(server, api, before, support, expected):
+    """FK-1: in children of `multiprocessing`'s forkserver, which has imported the app, channels work or are refused."""
+    with running(server, api, before, support, "tests.clients.preloaded") as program:
+        said = program.stderr.read()  # until all its processes have ended: a signal would leave the child behind
+    assert re.search("answer: (.*)", said)[1] == expected
