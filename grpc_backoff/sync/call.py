@@ -202,7 +202,7 @@ class _SteppedCall(CallShell):
         self._attempt_on(entry, self._attempts, effect)
 
     def _not_connected(self) -> h.Input:
-        return self._calls.pending.not_connected()
+        return self._calls.pending.not_connected(waited=self._state.waited)
 
     @abstractmethod
     def _attempt_on(self, entry: Entry, attempts: Attempts, effect: m.Begin) -> None:

@@ -1,8 +1,9 @@
 """One channel's queue of pending calls.
 
-A call adds itself from its own thread and then asks the conductor for a connection. The conductor answers each call
-that has asked and notifies all pending calls of each connection and each failure. Calls that ask at about the same
-time are answered together, because each message to the conductor may cost a switch between threads.
+A call adds itself from its own thread and then asks the conductor for a connection, unless one is being made already.
+The conductor answers each call that has asked and notifies all pending calls of each connection and each failure. Calls
+that ask at about the same time are answered together, because each message to the conductor may cost a switch between
+threads.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ from grpc_backoff.sync.call_errors import NoConnectionError
 if TYPE_CHECKING:
     from grpc_backoff.sync.pool import ConnectionPool
 
+_ASKED_JUST_NOW = 0.01
+"""For how many seconds a request for a connection that is being made counts for all calls, as to the machine."""
+
 
 class PendingCalls(pending.PendingCalls):
     """One channel's pending calls, in order of arrival."""
@@ -40,13 +44,17 @@ class PendingCalls(pending.PendingCalls):
         self._called: dict[AnyCall, None] = {}
         """The calls that were told of room and whose threads have not taken it yet."""
         self._asking: SimpleQueue[AnyCall] = new_queue()  # a deque would take five times the memory
+        self._asked = -math.inf
+        """When the conductor last asked the pool for a connection, in seconds on the channel's clock."""
 
     # Called from the calls' threads.
 
-    def not_connected(self) -> NotConnected:
-        """Return the machine's input for an attempt that finds no connection."""
+    def not_connected(self, *, waited: bool = True) -> NotConnected:
+        """Return the machine's input for an attempt that finds no connection, and has `waited` for one or not."""
         pool = self.pool
-        failing = pool.state is State.TRANSIENT_FAILURE
+        failing = pool.is_failing
+        if not waited:  # so it has missed no connection
+            return NotConnected(failing=failing, resolved=self._resolved)
         paid = pool.is_paid or pool.waits_for_room  # then it has missed no connection
         return NotConnected(failing=failing, resolved=self._resolved, made=pool.made, paid=paid)
 
@@ -54,6 +62,9 @@ class PendingCalls(pending.PendingCalls):
         """Ask for a connection and keep the call until it is removed."""
         self._called.pop(call, None)
         super().add(call)
+        # Only now: whatever the attempt leads to, this call hears of it.
+        if self.pool.state is State.CONNECTING and self.pool.now() - self._asked < _ASKED_JUST_NOW:
+            return
         self._asking.put(call)
         # Each call posts, even if others already ask: a flag that says so would be set before the work is posted, and
         # a finalizer that runs in between would wait for ever.
@@ -72,6 +83,7 @@ class PendingCalls(pending.PendingCalls):
         if self._asking.empty():
             return  # an earlier one has answered them all
         self.pool.want()
+        self._asked = self.pool.now()
         asking = [self._asking.get() for _ in range(self._asking.qsize())]  # an answered call may ask again
         if self.pool.waits_for_room:
             self.pool.fill()

@@ -20,6 +20,7 @@ class Manager:
     is_paid = False
     made = 1
     waits_for_room = False
+    time = 0.0
 
     def __init__(self, state=State.TRANSIENT_FAILURE, becomes=None, failure=None):
         self.state = state
@@ -32,6 +33,13 @@ class Manager:
         self.wanted += 1
         self.state = self.becomes or self.state
         return self.state is State.TRANSIENT_FAILURE
+
+    @property
+    def is_failing(self):
+        return self.state is State.TRANSIENT_FAILURE
+
+    def now(self):
+        return self.time
 
     def status(self):
         return ConnectionStatus(

@@ -42,6 +42,34 @@ def test_calls_that_ask_together_are_answered_together():
     assert (manager.wanted, [call.told for call in calls]) == (1, [[ConnectionReady()]] * 3)
 
 
+def test_who_comes_while_a_connection_is_made():
+    """CH-3: a call made just after another has asked does not wake the conductor; later ones renew the request."""
+    manager = Manager(State.IDLE, becomes=State.CONNECTING)
+    waiting, calls = pending(manager), [Call() for _ in range(3)]
+    waiting.add(calls[0])
+    run(waiting)
+    waiting.add(calls[1])
+    assert waiting.work == []
+    manager.time = 0.02
+    waiting.add(calls[2])
+    assert len(waiting.work) == 1
+    run(waiting)
+    waiting.release()
+    assert (manager.wanted, [call.told for call in calls]) == (2, [[ConnectionReady()]] * 3)
+
+
+def test_who_comes_as_an_attempt_ends():
+    """SH-3: a call that finds no attempt in progress asks, however short a time ago another has asked."""
+    manager, calls = Manager(State.IDLE, becomes=State.CONNECTING), [Call(), Call()]
+    waiting = pending(manager)
+    waiting.add(calls[0])
+    run(waiting)
+    manager.becomes = manager.state = State.TRANSIENT_FAILURE
+    waiting.add(calls[1])
+    run(waiting)
+    assert [call.told for call in calls] == [[], [NoConnection(resolved=False)]]
+
+
 def test_an_answered_call_asks_again():
     """CH-3: a call that could not use its connection may ask for another while other calls are being notified."""
     call, manager = Call(), Manager(State.CONNECTING, becomes=State.READY)
