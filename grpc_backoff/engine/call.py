@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from grpc_backoff.engine.method import Arguments
     from grpc_backoff.grpcio.call_errors import RetriesExhaustedError
 
+_RUNNING, _WAITING = m.CallPhase.RUNNING, m.CallPhase.WAITING  # up to Python 3.11, access to a member is slow
 BETWEEN = frozenset({m.CallPhase.SLEEPING, m.CallPhase.DECIDING})
 """The phases of a call between two attempts."""
 _FEW = range(11)
@@ -97,7 +98,7 @@ class CallShell(Stepper["h.Input"]):
     _failed: FailedCall | None = None
     _spans: CallSpans | None = None
     _state: Any  # of the kind that its machine has
-    _recorded = m.CallPhase.RUNNING
+    _recorded = _RUNNING
     """The phase in which the channel's records have the call."""
 
     def __init__(self, setup: CallSetup[object]) -> None:
@@ -160,7 +161,7 @@ class CallShell(Stepper["h.Input"]):
         if before is now:
             return
         self._recorded = now
-        if before is m.CallPhase.WAITING:
+        if before is _WAITING:
             self._calls.pending.discard(self)
         if now in BETWEEN:
             self._calls.rests(self)

@@ -67,7 +67,8 @@ class CallPhase(enum.Enum):
     """The final phase: the outcome of the call is known."""
 
 
-_RUNNING, _DONE = CallPhase.RUNNING, CallPhase.DONE  # up to Python 3.11, access to a member is slow
+# Up to Python 3.11, access to a member is slow.
+_RUNNING, _WAITING, _DONE = CallPhase.RUNNING, CallPhase.WAITING, CallPhase.DONE
 
 
 class Hook(enum.Enum):
@@ -164,7 +165,8 @@ class CallState(NamedTuple):
     copies: Any = None
 
 
-_AT_FIRST = CallState(_RUNNING, "", None, 0.0, None, 0.0)[CallState._fields.index("waited") :]
+_WAITED = CallState._fields.index("waited")
+_AT_FIRST = CallState(_RUNNING, "", None, 0.0, None, 0.0)[_WAITED:]
 """The fields from `waited` on when a call begins."""
 
 
@@ -523,7 +525,8 @@ class CallMachine(NamedTuple):
         if not effects and input_.failing and not self._outlasts_failures(resolved=input_.resolved):
             effects = [FailSoon()]
         at: list[Effect] = [] if state.attempt_end is None else [_new(ArmTimer, (_not_nan(state.attempt_end, now),))]
-        return state._replace(phase=CallPhase.WAITING, waited=True), [*at, _ENQUEUE, *effects]
+        state = _new(CallState, (_WAITING, *state[1:_WAITED], True, *state[_WAITED + 1 :]))
+        return state, [*at, _ENQUEUE, *effects]
 
     def _connected(self, state: CallState, _input: ConnectionReady, now: float, surroundings: Surroundings) -> Step:
         if state.attempt_end is not None and not now < state.attempt_end:
