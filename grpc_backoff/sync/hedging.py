@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from grpc_backoff.base.stepping import ArmTimer
 from grpc_backoff.decide.calls import call_machine as m
 from grpc_backoff.decide.calls import hedging_machine as h
 from grpc_backoff.engine.call import CallSetup
@@ -32,16 +31,17 @@ from grpc_backoff.grpcio.sync_private import (
     without_thread,
 )
 from grpc_backoff.sync import workers
-from grpc_backoff.sync.call import Attempts, BlockingCall, Entry, FutureCall, _SteppedCall, leave
+from grpc_backoff.sync.call import Attempts, BlockingCall, Entry, SteppedCall, leave
 from grpc_backoff.sync.conductor import Conductor
 from grpc_backoff.sync.core_connector import CoreConnection
+from grpc_backoff.sync.future_call import FutureCall
 from grpc_backoff.sync.rendezvous import FutureRendezvous, StreamRendezvous
 
 if TYPE_CHECKING:
     from grpc_backoff.grpcio.shapes import BackgroundCall
 
 
-class _Hedged(_SteppedCall):
+class _Hedged(SteppedCall):
     """What hedged calls have in common."""
 
     _copies: Copies
@@ -114,7 +114,7 @@ class _HedgedCall(_Hedged, FutureCall):
             return
         super()._begin(effect)
         if effect.wake is not None and self._copy_connections:
-            self._carry_out(ArmTimer(effect.wake))
+            self._arm(effect.wake)
 
     def _begun(self, attempt: BackgroundCall, entry: Entry) -> None:
         self._connection = entry[0]
@@ -322,23 +322,20 @@ class _HedgedBlockingCall(_Hedged, BlockingCall):
         return super()._receive()
 
     def _carry_out(self, effect: h.Effect) -> None:
-        if isinstance(effect, m.Begin):
-            self._begin(effect)
-            return
         if isinstance(effect, h.Choose):
             self._choose(effect.copy, effect.at)
             if effect.end is m.AS_ATTEMPT:  # the choice has said how the call ends
                 return
             effect = effect.end
-        if isinstance(effect, ArmTimer) and self._own is not None:
-            self._arm(effect.at)
-        else:
-            super()._carry_out(effect)
+        super()._carry_out(effect)
 
     def _arm(self, at: float) -> None:
-        """Let the conductor rouse the thread that serves a copy, because it sleeps in grpcio."""
-        self._wake = at
+        """Let the conductor rouse a thread that serves a copy, because it sleeps in grpcio."""
+        if self._own is None:
+            super()._arm(at)
+            return
         self._cancel_timer()
+        self._wake = at
         self._timer = self._calls.wake_at(at, partial(self.feed, None))
 
     def _begin(self, effect: m.Begin) -> None:

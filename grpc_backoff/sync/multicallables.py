@@ -33,9 +33,10 @@ from grpc_backoff.grpcio.sync_private import (
     end_broken_once_dropped,
     inherited_deadline,
 )
-from grpc_backoff.sync.call import Attempts, BlockingCall, Entry, FutureCall, follow
+from grpc_backoff.sync.call import Attempts, BlockingCall, Entry, follow
 from grpc_backoff.sync.calls import Calls
 from grpc_backoff.sync.core_connector import CoreConnection
+from grpc_backoff.sync.future_call import FutureCall
 from grpc_backoff.sync.pool import ConnectionPool
 from grpc_backoff.sync.rendezvous import FutureRendezvous, StreamRendezvous
 

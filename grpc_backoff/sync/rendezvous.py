@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from grpc_backoff.grpcio.sync_private import Rendezvous, end_broken
-from grpc_backoff.sync.call import FutureCall
+from grpc_backoff.sync.future_call import FutureCall
 
 if TYPE_CHECKING:
     from types import TracebackType

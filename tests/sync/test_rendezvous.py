@@ -10,7 +10,7 @@ import pytest
 
 import grpc_backoff
 from grpc_backoff import NoConnectionError
-from grpc_backoff.sync.call import FutureCall
+from grpc_backoff.sync.future_call import FutureCall
 from tests.echo import EchoStub, Message
 from tests.sync.service import place, until
 

@@ -1,4 +1,4 @@
-"""Calls on threaded channels: endings that only threads can cause, and the threads that calls need.
+"""Calls in the background: endings that only threads can cause, and the threads that calls need.
 
 Behaviour that they share with asyncio calls is tested in `tests/both_apis`.
 """
