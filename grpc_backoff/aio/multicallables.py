@@ -122,10 +122,12 @@ class MultiCallable(Sender):
 
         `avoid` is as in `Slots.pick`.
         """
-        core = self._core
-        if core is not None and not core.retired and core.check(False) == READY_NUMBER:
-            return self._connection
-        channel = self.channel
+        channel, connection = self.channel, self._connection
+        if connection is not None and not channel._pool.picks:
+            core = connection.core_channel
+            is_bound = core is self._core or not core.served  # after the first answer, it is bound once more
+            if is_bound and not core.retired and core.check(False) == READY_NUMBER:
+                return connection
         connection = channel._connections.connection(avoid) if channel._pool.has_connection else None
         if connection is None:
             self._connection = self._core = None
