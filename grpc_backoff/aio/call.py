@@ -88,15 +88,16 @@ class Call(CallShell, grpc.aio.Call):
     _channel = None
     _attempt: grpc.aio.Call | None = None
     _outcome: Outcome | None = None
+    # Tuples, because thousands of calls may wait, and most never have more than one of each.
+    _awaiting: tuple[asyncio.Future[None], ...] = ()
+    _endings: tuple[asyncio.Future[None], ...] = ()
+    _callbacks: tuple[Callable[[Call], None], ...] = ()
 
     def __init__(self, setup: CallSetup[Sender]) -> None:
         """Start the first attempt, or wait for a connection."""
         super().__init__(setup)
         self._sender: Sender | None = setup.attempts
         self._arguments: Arguments | None = setup.arguments
-        self._awaiting: list[asyncio.Future[None]] = []
-        self._endings: list[asyncio.Future[None]] = []
-        self._callbacks: list[Callable[[Call], None]] = []
         self._stepping, first = True, self._first
         del self._first  # thousands may wait, and keep only what they need
         try:
@@ -210,7 +211,7 @@ class Call(CallShell, grpc.aio.Call):
         self._attempt = attempt
         attempt.add_done_callback(self._attempt_ended)
         if self._awaiting:
-            _wake(self._awaiting)
+            self._wake_awaiting()
 
     def _attempt_ended(self, attempt: object) -> None:
         """Notify the machine that an attempt has ended."""
@@ -257,11 +258,12 @@ class Call(CallShell, grpc.aio.Call):
                 aio_private.core_call(outcome).add_done_callback(partial(_wake, self._endings))
             else:
                 _wake(self._endings)
+            self._endings = ()
         if self._awaiting:
-            _wake(self._awaiting)
+            self._wake_awaiting()
         if not self._callbacks:
             return
-        callbacks, self._callbacks = self._callbacks, []
+        callbacks, self._callbacks = self._callbacks, ()
         handed_over = isinstance(outcome, grpc.aio.Call) and not outcome.done()
         for callback in callbacks:
             if handed_over:
@@ -379,15 +381,18 @@ class Call(CallShell, grpc.aio.Call):
     def _change(self) -> asyncio.Future[None]:
         """Return a future that is done when another attempt begins, or when the outcome is known."""
         changed = self._calls.loop.create_future()
-        if self._awaiting:  # a caller that polls the call, and cancels its waits, must not fill the list
-            self._awaiting = [other for other in self._awaiting if not other.done()]
-        self._awaiting.append(changed)
+        # A caller that polls the call, and cancels its waits, must not leave them all here.
+        self._awaiting = (*(other for other in self._awaiting if not other.done()), changed)
         return changed
+
+    def _wake_awaiting(self) -> None:
+        awaiting, self._awaiting = self._awaiting, ()
+        _wake(awaiting)
 
     def _ending(self) -> asyncio.Future[None]:
         """Return a future that is done when the outcome is known; cancelling a wait for it must cancel the call."""
         ending = self._calls.loop.create_future()
-        self._endings.append(ending)
+        self._endings += (ending,)
         return ending
 
     # grpc.aio.RpcContext
@@ -420,7 +425,7 @@ class Call(CallShell, grpc.aio.Call):
             raise TypeError("the first argument must be callable")
         outcome = self._outcome
         if outcome is None:
-            self._callbacks.append(callback)
+            self._callbacks += (callback,)
         elif isinstance(outcome, grpc.aio.Call) and not outcome.done():
             self._pass_on(outcome, callback)
         else:
@@ -513,9 +518,8 @@ def _notify(call: Call, callback: Callable[[Call], None], loop: asyncio.Abstract
         loop.call_exception_handler({"message": "a call's done callback raised", "exception": error})
 
 
-def _wake(awaiting: list[asyncio.Future[None]], _ended: object = None) -> None:
+def _wake(awaiting: tuple[asyncio.Future[None], ...], _ended: object = None) -> None:
     """Wake everything that waits for a change of a call."""
     for changed in awaiting:
         if not changed.done():
             changed.set_result(None)
-    awaiting.clear()
