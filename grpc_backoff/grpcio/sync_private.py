@@ -48,6 +48,7 @@ Options = Sequence[tuple[str | bytes, object]]
 inner_channel: Callable[[object], shapes.CoresChannel] = attrgetter("_channel")
 """Returns the core's own channel in one of grpcio's."""
 _state: Callable[[object], Any] = attrgetter("_state")
+_OK = grpc.StatusCode.OK  # up to Python 3.11, access to a member is slow
 
 _without_thread: WeakKeyDictionary[shapes.ThreadedMethod, shapes.ThreadedMethod] = WeakKeyDictionary()
 _open: dict[int, tuple[str, grpc.Channel]] = {}
@@ -194,7 +195,7 @@ def status_of(call: object) -> Status:
 
 def failure_of(call: object) -> Status | None:
     """Return the status of a finished call of grpcio's as `status_of` does; None if it is OK, which costs less."""
-    return None if _state(call).code is grpc.StatusCode.OK else status_of(call)
+    return None if _state(call).code is _OK else status_of(call)
 
 
 def response_of(call: object) -> object:

@@ -31,7 +31,7 @@ from grpc_backoff.grpcio.sync_private import (
     without_thread,
 )
 from grpc_backoff.sync import workers
-from grpc_backoff.sync.call import Attempts, BlockingCall, Entry, SteppedCall, leave
+from grpc_backoff.sync.call import OK_CODE, Attempts, BlockingCall, Entry, SteppedCall, leave
 from grpc_backoff.sync.conductor import Conductor
 from grpc_backoff.sync.core_connector import CoreConnection
 from grpc_backoff.sync.future_call import FutureCall
@@ -79,7 +79,7 @@ class _Hedged(SteppedCall):
         """Remove a copy that has just ended from its connection; return its status, or None if that is OK."""
         status = failure_of(attempt)
         if status is None:
-            leave(entry[0], entry[1], grpc.StatusCode.OK, None)
+            leave(entry[0], entry[1], OK_CODE, None)
         else:
             leave(entry[0], entry[1], status.code, status.details)
             self._calls.note(status)

@@ -22,7 +22,7 @@ from grpc_backoff.policy.hedging import HedgingPolicy
 _ATTEMPTS_BEFORE = "grpc-previous-rpc-attempts"
 _FIRST_ALONE = frozenset({1})
 
-_new = tuple.__new__  # as in `call_machine`
+_DONE, _new = m.CallPhase.DONE, tuple.__new__  # as in `call_machine`
 
 
 @record
@@ -263,7 +263,7 @@ class HedgingMachine:
     def _failed(self, state: m.CallState, input_: CopyFailed, now: float, surroundings: m.Surroundings) -> Step:
         state, effects = self._after(state, input_, now, surroundings)
         status = input_.failure.turned_away
-        if status and state.phase is not m.CallPhase.DONE and state.copies.more:  # RT-15
+        if status and state.phase is not _DONE and state.copies.more:  # RT-15
             effects = [m.SeekAnother(status), *effects]
         return state, effects
 
@@ -309,7 +309,7 @@ class HedgingMachine:
         """End the call with one of its copies."""
         copies = state.copies
         at = left_until(state.began, now) if copies.starting or len(copies.live) > 1 else None
-        return _new(m.CallState, (m.CallPhase.DONE, *state[1:])), [_new(Choose, (copy, at, end))]
+        return _new(m.CallState, (_DONE, *state[1:])), [_new(Choose, (copy, at, end))]
 
     def _cancel(
         self, state: m.CallState, _input: m.CancelRequested, _now: float, _surroundings: m.Surroundings
