@@ -7,8 +7,8 @@ takes it. None is kept across a fork, or at the exit.
 
 from __future__ import annotations
 
-import _thread
 import atexit
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +63,7 @@ class Spares:
         self._avoided: dict[Hashable, float] = {}
         self._inherited: list[object] = []
         self._is_served = False
+        self._woken = threading.Event()
         self._now = time.monotonic
 
     def avoid(self, made_with: Hashable) -> None:
@@ -81,9 +82,12 @@ class Spares:
         self._kept[key] = spare, self._now() + dial_times.SPARE_FOR
         if not self._is_served:  # asked last, because the thread looks once more after it has said so
             self._is_served = True
+            self._woken = threading.Event()  # a new one, because gevent may have patched the process
             try:
-                _thread.start_new_thread(self._serve, ())
-            except RuntimeError:  # the process has too many threads, or the interpreter is about to exit
+                from grpc_backoff.base import threads  # noqa: PLC0415 - most programs keep none
+
+                threads.start(self._serve, "grpc-backoff-spares")
+            except (RuntimeError, OSError):  # too many threads or files, or the interpreter is about to exit
                 self._is_served = False
                 self._close(key)
 
@@ -96,12 +100,14 @@ class Spares:
         """Close all channels. Thread-safe."""
         for key in self._kept.copy():
             self._close(key)
+        self._woken.set()
 
     def begin_anew(self) -> None:
         """Start over in the child of a fork; what is left belongs to the parent, and is not touched (FK-1)."""
         self._inherited.extend(self._kept.values())
         self._kept.clear()
         self._is_served = False
+        self._woken = threading.Event()  # the parent's may be locked
 
     def _close(self, key: Key) -> None:
         spare, _ = self._kept.pop(key, (None, 0.0))
@@ -119,7 +125,8 @@ class Spares:
     def _serve(self) -> None:
         try:
             while kept := self._kept.copy():
-                time.sleep(max(0.0, min(until for _, until in kept.values()) - self._now()))
+                self._woken.wait(max(0.0, min(until for _, until in kept.values()) - self._now()))
+                self._woken.clear()
                 for key, (_, until) in kept.items():
                     current = self._kept.get(key)
                     if until <= self._now() and current is not None and current[1] == until:

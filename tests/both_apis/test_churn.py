@@ -63,7 +63,6 @@ def unhurried(monkeypatch):
     monkeypatch.setattr(dial_times, "SPARE_FOR", 60.0)
     yield
     SPARES.close()
-    SPARES.begin_anew()  # its thread sleeps on
 
 
 def in_turn(ours, target, options=((), (), (), (), ()), **how):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import _thread
 import time
 
 import pytest
 
+from grpc_backoff.base import threads
 from grpc_backoff.decide.connections import dial_times
 from grpc_backoff.engine import spares
 from tests.sync.service import until
@@ -31,7 +31,9 @@ class Channel:
 
 @pytest.fixture
 def kept():
-    return spares.Spares()
+    made = spares.Spares()
+    yield made
+    made.close()
 
 
 @pytest.fixture
@@ -77,8 +79,8 @@ def test_only_the_latest_is_kept(kept):
 @pytest.mark.usefixtures("unhurried")
 def test_a_thread_closes_many(kept, monkeypatch):
     """SH-8: one thread closes all, each in its time."""
-    started, start = [], _thread.start_new_thread
-    monkeypatch.setattr(_thread, "start_new_thread", lambda *how: (started.append(how), start(*how)))
+    started, start = [], threads.start
+    monkeypatch.setattr(threads, "start", lambda *how: (started.append(how), start(*how)))
     channels = [Channel() for _ in range(20)]
     for number, channel in enumerate(channels):
         kept.keep(("home", number), channel)
@@ -124,7 +126,7 @@ def test_no_thread(kept, monkeypatch):
 
     one, two = Channel(), Channel()
     with monkeypatch.context() as patched:
-        patched.setattr(_thread, "start_new_thread", refuse)
+        patched.setattr(threads, "start", refuse)
         kept.keep(KEY, one)
     assert one.closed == 1
     kept.keep(KEY, two)

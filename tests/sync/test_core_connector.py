@@ -10,6 +10,7 @@ import pytest
 
 from grpc_backoff.decide.connections import dial_times
 from grpc_backoff.decide.connections.dial_machine import IDLE, READY, SHUTDOWN
+from grpc_backoff.engine.spares import SPARES
 from grpc_backoff.grpcio.sync_private import close_channel
 from grpc_backoff.sync.conductor import Conductor
 from grpc_backoff.sync.core_connector import CoreConnector
@@ -177,7 +178,7 @@ def test_left_alone(conductor):
 
 def test_a_spare_channel(conductor, monkeypatch):
     """SH-8: the next connection takes it, and the one before it takes no calls."""
-    monkeypatch.setattr(dial_times, "SPARE_FOR", 2.0)
+    monkeypatch.setattr(dial_times, "SPARE_FOR", 20.0)
     with place() as server:
         made = [connector(conductor, server.target) for _ in range(2)]
         for each in made:
@@ -191,3 +192,4 @@ def test_a_spare_channel(conductor, monkeypatch):
         assert second.channel is first.channel
         assert second.entered(object())
         close(conductor, made[1])
+        SPARES.close()
