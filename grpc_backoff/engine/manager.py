@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from grpc_backoff.engine.home import Home
 
 _LOG = logging.getLogger(__name__)
-_TRANSIENT_FAILURE = State.TRANSIENT_FAILURE  # up to Python 3.11, access to a member is slow
+# Up to Python 3.11, access to a member is slow.
+_CLOSED, _TRANSIENT_FAILURE = m.Phase.CLOSED, State.TRANSIENT_FAILURE
 
 
 if TYPE_CHECKING:
@@ -168,9 +169,10 @@ class ConnectionManager(Stepper[m.Input], Generic[ConnectionT]):
 
     def want(self) -> None:
         """Ask for a connection; harmless if there already is one, or if one is being made."""
-        if self._state.phase is m.Phase.CLOSED:
+        if self._state.phase is _CLOSED:
             return
-        self.look()
+        if self.connection is not None:
+            self.look()
         if self._state.heeds_want(self._clock.now()):
             self.feed(m.ConnectionWanted())
 

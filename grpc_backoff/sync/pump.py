@@ -12,6 +12,7 @@ these versions, the pump waits as long as there are threaded channels, on anothe
 from __future__ import annotations
 
 import time
+from functools import cache
 
 import grpc
 
@@ -25,6 +26,7 @@ _IDLE = 0
 """IDLE, as the integer that grpcio's core uses."""
 
 
+@cache
 def needs_pump() -> bool:
     """Return whether this version of grpcio needs a thread that waits for the core."""
     return tuple(int(part) for part in grpc.__version__.split(".")[:2]) < _OWN_THREADS_SINCE

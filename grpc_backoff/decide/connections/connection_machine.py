@@ -76,7 +76,9 @@ class Phase(enum.Enum):
         self.state = state
 
 
-_IN_FLIGHT = (Phase.CONNECTING, Phase.RETRYING)  # up to Python 3.11, access to a member is slow
+# Up to Python 3.11, access to a member is slow.
+_IDLE = Phase.IDLE
+_IN_FLIGHT = (Phase.CONNECTING, Phase.RETRYING)
 
 
 @record
@@ -129,7 +131,7 @@ class MachineState(NamedTuple):
         Outside IDLE, that input only renews the time of the last request. If it would change nothing, the shell may
         skip it: of a thousand pending calls, only a few have to send it.
         """
-        return self.phase is Phase.IDLE or now - self.asked >= _ASKED_JUST_NOW
+        return self.phase is _IDLE or now - self.asked >= _ASKED_JUST_NOW
 
     @property
     def in_flight(self) -> bool:
