@@ -53,9 +53,12 @@ _CHECKS = checks_of((*BUDGETING, *HEDGING, *RETRYING), "max_attempts")
 _DIGITS = 9
 """How many digits a Duration has after the point."""
 _LEAST = 0.001
-"""The shortest wait, in seconds: grpc's C-core truncates anything less to 0, and rejects that."""
+"""The shortest wait or timeout, in seconds: grpc's C-core truncates anything less to 0. It rejects that as a wait, and
+takes it for no timeout."""
 _MOST = 315_576_000_000
 """The longest Duration, in seconds: 10,000 years."""
+_LONGEST = 1e9
+"""The longest timeout to apply, in seconds. grpcio takes a deadline after the year 2262 for one that has passed."""
 
 
 def read_service_config(options: Pairs, values: Mapping[str, object]) -> tuple[ServiceConfig, Pairs]:
@@ -91,12 +94,18 @@ def read_service_config(options: Pairs, values: Mapping[str, object]) -> tuple[S
     for entry, retry, hedging in zip(entries, retries, hedged, strict=True):
         wait = entry.get("waitForReady")
         wait_for_ready = wait if isinstance(wait, bool) else None
-        config = MethodConfig(wait_for_ready, read_duration(entry.get("timeout")), hedging or retry)
+        config = MethodConfig(wait_for_ready, _read_timeout(entry), hedging or retry)
         methods.update((path, config) for path in method_paths(entry))
     configured = enabled and any(entry.get("retryPolicy") is not None for entry in entries)
     if any(retries) or any(hedged) or any(config.timeout is not None for config in methods.values()):
         options = _left_to_core(options, parsed, entries, retried=any(retries))
     return ServiceConfig(methods, budget, left_to_core=configured and not any(retries)), options
+
+
+def _read_timeout(entry: Mapping[str, object]) -> float | None:
+    """Return a timeout that bounds calls, in seconds; any other is the core's to reject, or to take for no limit."""
+    timeout = read_duration(entry.get("timeout"))
+    return None if timeout is None or not _LEAST <= timeout <= _LONGEST else timeout
 
 
 def _read_hedging(entry: Mapping[str, object]) -> HedgingPolicy | None:
@@ -118,7 +127,7 @@ def _left_to_core(
 
     for entry in entries:
         entry.pop("hedgingPolicy", None)
-        if read_duration(entry.get("timeout")) is not None:  # the core rejects any other
+        if _read_timeout(entry) is not None:
             del entry["timeout"]
         if retried:
             entry.pop("retryPolicy", None)

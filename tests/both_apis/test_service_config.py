@@ -70,6 +70,14 @@ def test_a_timeout_is_that_of_the_call(ours, way, server, own):
     assert max(server.servicer.remaining) <= min(own or limit, limit) + 0.05
 
 
+@pytest.mark.parametrize("limit", ["0s", "0.0009s", "315576000000s"])
+def test_a_timeout_that_is_none(kind, way, server, limit):
+    """CH-8: grpc's core takes a `timeout` under a millisecond, and one beyond the range of its clock, for no limit."""
+    with kind.channel(server.target, options({"name": [{}], "timeout": limit})) as channel:
+        for _ in range(2):  # a call that waits, and one that does not
+            assert channel.begin(way).outcome().code is CODE.OK
+
+
 def test_timeout_bounds_the_call(in_phase, server):
     """CH-8: a config's `timeout` ends a call that is running."""
     with in_phase(server.target, options({"name": [{}], "timeout": "0.5s"})) as channel:

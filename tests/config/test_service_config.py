@@ -419,9 +419,18 @@ def test_nearest_wins():
     + [(text, None) for text in ("1", "s", "", ".5s", "1.s", "1ms", "-1s", "1e3s", " 1s", "1s\n", "1.0000000001s")]
     + [(value, None) for value in (1, True, None, ["1s"])],
 )
-def test_timeout(text, seconds):
-    """BP-5, CH-8: `timeout` is a protobuf Duration in JSON, not negative; any other value is left to the core."""
+def test_durations(text, seconds):
+    """BP-5: a protobuf Duration in JSON, not negative; any other value is none."""
     assert read_duration(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("1s", 1.0), ("1.5s", 1.5), ("0.001s", 0.001), ("1000000000s", 1e9)]
+    + [(text, None) for text in ("0s", "0.000999999s", "1000000001s", "315576000000s", "-1s", "1ms", 1, None)],
+)
+def test_timeout(text, seconds):
+    """CH-8: a `timeout` that grpc's core rejects, or takes for no limit, is left to it."""
     given = options({"name": [{}], "timeout": text})
     assert read(given).of(UNARY).timeout == seconds
     _, left = read_service_config(given, dict(reversed(given)))
