@@ -127,6 +127,7 @@ class CoreConnection(CoreDial):
         """Give the calls up to `grace` seconds to finish, then close the channel."""
         self._closing = True
         core = self.core_channel
+        self._avoid_unless(core.served)
         may_be_spare = self._spare_key is not None and not self._refused and is_here(self._connector.loop)
         self.feed(m.Abandon(may_be_spare and core.is_unused()))
         if core.channel is NO_CHANNEL:  # it has become a spare one

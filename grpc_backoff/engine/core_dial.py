@@ -36,12 +36,14 @@ class CoreDial(Stepper[m.Input], Reporting):
         self._seen_ended = math.inf
         self._loss: Loss | None = None
         self._spare_key: Key | None = None
+        self._was_spare = False
         self.now = owner.home.now
 
     def begin(self, limit: float, made: float | None = None) -> None:
         """Begin an attempt of up to `limit` seconds; `made` is when the connection of a spare channel was made."""
         owner = self._connector
         guarded, owner.guards = owner.guards, False
+        self._was_spare = made is not None
         self._state, effects = owner.machine.begin(
             self.now(),
             limit,
@@ -103,6 +105,14 @@ class CoreDial(Stepper[m.Input], Reporting):
         if shown != m.READY:
             self._seen_ended = min(self._seen_ended, self._state.ended, now)
         return m.link_of(shown, now - self._seen_ended)
+
+    def _avoid_unless(self, served: bool) -> None:
+        """Let no more such connections wait, unless the server has answered on this one, or it was made for this dial.
+
+        A peer may serve only one call on each connection, so that every second call would be lost.
+        """
+        if self._was_spare and not served and self._spare_key is not None:
+            SPARES.avoid(self._spare_key[1])
 
     # Driving the machine.
 

@@ -155,6 +155,19 @@ def test_stubs_of_a_closed_channel(ours):
 
 
 @pytest.mark.usefixtures("unhurried")
+def test_a_peer_that_answers_once_per_connection(ours):
+    """SH-8: if a channel gets no answer on a connection that it took over, none waits for the next channel."""
+    visits = Visits()
+    with place() as server, front(visits, server.port) as peer:
+        in_turn(ours, peer.target, [(), (), ()])
+        with ours.channel(peer.target) as channel:
+            assert channel.begin(texts=["hang"], timeout=0.3).outcome().code is grpc.StatusCode.DEADLINE_EXCEEDED
+        assert len(visits.made) == 2
+        assert in_turn(ours, peer.target) == 5 * [grpc.StatusCode.OK]
+        assert len(visits.made) == 7
+
+
+@pytest.mark.usefixtures("unhurried")
 @pytest.mark.parametrize("during", ["a call", "the time between"])
 def test_a_peer_that_hangs_up_later(ours, monkeypatch, during):
     """SH-8: after that, no connection waits for the next channel, because it might be lost together with a call."""
