@@ -191,11 +191,10 @@ class MultiCallable(Sender):
                 return self._make_intercepted(request, arguments)
         wait_for_ready = bool(self._config.wait_for_ready if waits is None else waits)
         timeout, limit = arguments.timeout, self._config.timeout
-        if policy is None and not wait_for_ready:
+        if policy is None and not wait_for_ready and limit is None:
             connection = self._ready()
             if connection is not None:
-                least = timeout if limit is None else limit if timeout is None else min(timeout, limit)
-                return self._enter(connection.core_channel, request, arguments, least, arguments.metadata)
+                return self._enter(connection.core_channel, request, arguments, timeout, arguments.metadata)
         channel.refuse_if_closed()
         if arguments.credentials is not None and not channel._secure:
             raise grpc.aio.UsageError(_CREDENTIALS_NEED_TLS)

@@ -64,6 +64,9 @@ def test_a_timeout_is_that_of_the_call(ours, way, server, own):
     with ours.channel(server.target, options({"name": [{}], "timeout": f"{limit}s"})) as channel:
         for _ in range(2):
             assert channel.begin(way, timeout=own).outcome().code is CODE.OK
+        if way in ours.cancellable:
+            remaining = channel.begin(way, timeout=own).remaining()
+            assert (remaining is None) == (own is None), "as with grpcio, it is the call's own"
         began = time.monotonic()
         assert channel.begin(way, ["hang"], timeout=own).outcome().code is CODE.DEADLINE_EXCEEDED
         assert time.monotonic() - began >= min(own or limit, limit) - 0.05

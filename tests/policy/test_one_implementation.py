@@ -32,6 +32,7 @@ EXCEPTIONS = {
         "decide/connections/dial_times.py",
         "(CORE_MULTIPLIER, CORE_JITTER)",
     ): "how the core's own redials grow, which nothing can set",
+    ("decide/connections/dial_times.py", "SPARE_UNTIL"): "how old a connection may be that waits for the next channel",
     ("policy/pooling.py", "PoolPolicy"): "the defaults of a pool, which the presets take from there",
     ("policy/ledger_settings.py", "KEEPING"): "the defaults of a ledger",
     ("policy/connect.py", "DIALLING"): "the defaults of all presets, which they take from there",
