@@ -62,7 +62,7 @@ class Loss(NamedTuple):
     Attributes:
         reason: why it ended, in words.
         graceful: whether the peer sent GOAWAY(NO_ERROR), or the connection was closed because it was idle.
-        served: whether an RPC completed on the connection.
+        served: whether the server has answered a call on the connection, with a response or a status of its own.
     """
 
     reason: str

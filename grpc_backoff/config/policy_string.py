@@ -1,8 +1,8 @@
 """Parses policies written as one line of text: `retry: 5, delay: 500ms, backoff: exponential, timeout: 5s` (BP-2).
 
-The settings are those of `RETRYING`, which are also the keys of the file's tables for calls. A value is a
-number, a time such as `500ms`, a name, or a jitter such as `scaled(0.5, 1.5)`. The items of a list are separated by
-spaces; status codes also by commas.
+The settings are those of `RETRYING`, or of `HEDGING` for a policy that hedges; both are also keys of the file's tables
+for calls. A value is a number, a time such as `500ms`, a name, or a jitter such as `scaled(0.5, 1.5)`. The items of a
+list are separated by spaces; status codes also by commas.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ class Keepalive:
 
 
 class Informed:
-    """A connector that its manager tells about the last connection; one that a program supplies is not told.
+    """A connector that its manager tells about the last connection.
 
     Attributes:
         last_life: how many seconds the last connection lasted; infinity if there was none, and None if an answer or

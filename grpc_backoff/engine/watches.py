@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from grpc_backoff.base.status import Failure, Stage
-from grpc_backoff.engine.core_connector import Reporting
+from grpc_backoff.engine.core_connector import Reporting, unheard
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.pooling import PoolPolicy
@@ -78,7 +78,7 @@ class LivenessWatches:
         if watch is not None:
             watch.left()
             if isinstance(watch.connection, Reporting):  # otherwise, the two would keep each other alive (CB-10)
-                watch.connection.unanswered = _ignore
+                watch.connection.unanswered = unheard
 
     def call_waits(self, connection: object = None) -> None:
         """Ask the peer of a connection that a call has picked, but may not use yet; by default, ask all such peers."""
@@ -90,10 +90,6 @@ class LivenessWatches:
         """Return why the peer of a slot's connection was last asked, and what came of it. Any thread may call this."""
         watch = self.watched.get(number)
         return ("", None) if watch is None else (watch.state.why, watch.state.answered)
-
-
-def _ignore(_began: float, _heard: float) -> None:
-    pass
 
 
 class HealthWatches:

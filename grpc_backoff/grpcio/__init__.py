@@ -1,4 +1,4 @@
-"""Every private name of grpcio, for both APIs; the errors that are grpc's own; forks; the poller.
+"""The private parts of grpcio that both APIs use; the errors that are grpc's own; forks; the poller.
 
 Internal: programs import from `grpc_backoff`.
 """

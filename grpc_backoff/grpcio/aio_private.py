@@ -1,7 +1,7 @@
 """Grpcio's private names that only asyncio channels use: its modules, and what its channels and calls hold.
 
-Each was checked with grpcio 1.63 and 1.85. Only `finished.py`, which stands in for one of grpcio's own objects,
-repeats some of them.
+Each was checked with grpcio 1.63 and 1.85. `finished.py`, which stands in for one of grpcio's own objects, repeats some
+of them; those that only one module needs are there.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from grpc_backoff.aio.call_errors import NoConnectionError
 from grpc_backoff.aio.channel import Channel
 from grpc_backoff.config.hooks import renewed_metadata
 from grpc_backoff.config.target import bare_target
-from grpc_backoff.decide.calls.call_machine import NonOkStatus, ran_out
+from grpc_backoff.decide.calls.call_machine import ATTEMPTS_BEFORE, NonOkStatus, ran_out
 from grpc_backoff.decide.calls.decision import FailedAttempt
 from grpc_backoff.decide.calls.server_hint import read_hint
 from grpc_backoff.decide.connections import core_texts
@@ -24,7 +24,6 @@ from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.retry import RetryPolicy
 
 _LOG = logging.getLogger("grpc_backoff")
-_ATTEMPTS_BEFORE = "grpc-previous-rpc-attempts"
 _DETAILS = 1024
 """How many bytes of a server's status details are kept (LG-1)."""
 
@@ -76,7 +75,7 @@ class Caller:
         pairs += self._credentials
         pairs.append((IDEMPOTENCY_KEY, operation.idempotency_key or operation.id))
         if operation.attempts:
-            pairs.append((_ATTEMPTS_BEFORE, str(operation.attempts)))  # RT-10; a core that may retry removes it
+            pairs.append((ATTEMPTS_BEFORE, str(operation.attempts)))  # RT-10; a core that may retry removes it
         return grpc.aio.Metadata(*pairs)
 
     def _never_left(self, error: grpc.aio.AioRpcError) -> bool:

@@ -1,6 +1,6 @@
 """Delivers the operations of one channel's target: claims them, makes the calls, and records the results (LG-10).
 
-This is a shell: the store decides whether and when another attempt follows, by the rules in `transitions`. Five tasks
+This is a shell: whether and when another attempt follows is decided in `transitions`, for `recording`. Five tasks
 run alongside the attempts: one claims operations, one records results in batches (`delivery_state`), one only extends
 leases, one looks for lost leases and prunes, and one sweeps the database (`upkeep`). None of these tasks waits for a
 hook. Hooks run in separate tasks, and while too many hooks are running, nothing is claimed.

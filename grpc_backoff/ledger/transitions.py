@@ -2,8 +2,8 @@
 
 These are pure functions that use no clock, randomness or database.
 
-The retry rules are those of calls (`decide.calls.decision`), with the row in place of the call's state. A store locks
-the row, calls these functions and writes the change back.
+The retry rules are those of calls (`decide.calls.decision`), with the row in place of the call's state. `recording`
+locks the row, calls these functions and has the store write the change.
 """
 
 from __future__ import annotations

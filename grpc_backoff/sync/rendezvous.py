@@ -1,7 +1,7 @@
 """The call objects of futures and response streams that wait for a connection, or may be repeated.
 
 They are grpcio's own rendezvous objects: iterator, `grpc.Call`, `grpc.Future` and `grpc.RpcError` in one. Their state
-is that of the whole call (`call.py`), even if the call takes several attempts.
+is that of the whole call (`future_call.py`), even if the call takes several attempts.
 """
 
 from __future__ import annotations

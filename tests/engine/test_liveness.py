@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import pytest
 
 from grpc_backoff.decide.connections.liveness_machine import CallWaits, LivenessMachine, LivenessPhase, News
+from grpc_backoff.engine.core_connector import Reporting, unheard
 from grpc_backoff.engine.gate import LivenessReply
 from grpc_backoff.engine.liveness import ConnectionWatch
+from grpc_backoff.engine.watches import LivenessWatches
+from grpc_backoff.policy.pooling import PoolPolicy
 
 
 class Keeper:
@@ -157,3 +161,12 @@ def test_a_thread_that_was_faster():
     look(keeper)
     assert keeper.done == ["shut", "LivenessAsked"]
     assert made.state.phase is LivenessPhase.ASKING
+
+
+def test_a_connection_that_is_watched_no_longer():
+    """LV-2: it is told so in the way that connections know, and so notes the ends of its calls no more."""
+    connection, watches = Reporting(), LivenessWatches(PoolPolicy(), "a:1")
+    connection.unanswered = lambda _began, _heard: None
+    watches.watched[0] = SimpleNamespace(connection=connection, left=lambda: None)
+    watches.drop(0)
+    assert connection.unanswered is unheard

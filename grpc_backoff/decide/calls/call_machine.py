@@ -49,6 +49,9 @@ rest is slack for a busy machine."""
 # Creates a named tuple without the Python code of its constructor, where every call does so (CH-5).
 _new = tuple.__new__
 
+ATTEMPTS_BEFORE = "grpc-previous-rpc-attempts"
+"""The metadata key for how many attempts came before (gRFC A6)."""
+
 
 class CallPhase(enum.Enum):
     """A call's phase."""

@@ -19,7 +19,6 @@ from grpc_backoff.decide.calls.events import CallHedged, CallNotHedged, CallSucc
 from grpc_backoff.decide.calls.resets import left_until
 from grpc_backoff.policy.hedging import HedgingPolicy
 
-_ATTEMPTS_BEFORE = "grpc-previous-rpc-attempts"
 _FIRST_ALONE = frozenset({1})
 
 _DONE, _new = m.CallPhase.DONE, tuple.__new__  # as in `call_machine`
@@ -207,7 +206,7 @@ class HedgingMachine:
     def _send(self, state: m.CallState, now: float) -> Step:
         """Send the next copy."""
         copies = state.copies
-        header = ((_ATTEMPTS_BEFORE, str(copies.sent)),)
+        header = ((m.ATTEMPTS_BEFORE, str(copies.sent)),)
         seconds = None if state.end is None else max(0.0, state.end - now)
         state = state._replace(
             phase=m.CallPhase.RUNNING,

@@ -21,6 +21,7 @@ from grpc_backoff.base.status import Reason
 from grpc_backoff.base.stepping import ArmTimer, CancelTimer, Emit
 from grpc_backoff.decide.calls.call_machine import (
     AS_ATTEMPT,
+    ATTEMPTS_BEFORE,
     TABLE,
     CallHook,
     CallMachine,
@@ -51,7 +52,6 @@ from grpc_backoff.decide.calls.decision import FailedAttempt, GiveUp, Retry, cos
 from grpc_backoff.decide.calls.events import CallExhausted, CallRetried, CallSucceeded
 
 _TIMED_OUT = "DEADLINE_EXCEEDED"
-_ATTEMPTS_BEFORE = "grpc-previous-rpc-attempts"
 _CANCEL_TIMER = CancelTimer()
 _DONE = CallPhase.DONE
 _new = tuple.__new__  # as in `call_machine`
@@ -157,7 +157,7 @@ class RetryMachine(CallMachine):
     def _next(self, state: CallState, following: Retry, now: float) -> Step:
         metadata = state.metadata
         if following.progress.attempt > 1:  # RT-10
-            metadata = _replaced(metadata, ((_ATTEMPTS_BEFORE, str(following.progress.attempt - 1)),))
+            metadata = _replaced(metadata, ((ATTEMPTS_BEFORE, str(following.progress.attempt - 1)),))
         return self._attempt(state, now, progress=following.progress, following=None, metadata=metadata)
 
     def _give_up(self, state: CallState, decision: GiveUp, now: float, surroundings: Surroundings) -> Step:

@@ -14,9 +14,9 @@ How an attempt, its gap and its limit are related (gaps run from start to start)
 
 If an attempt is still running at its `current_deadline` and then fails, the next one starts without a pause.
 
-The backoff itself belongs to the key (`schedule.py`): the state before a step contains the key's schedule at that
-moment, and the state after it contains the new schedule. If no other channel has the same key, the schedule belongs to
-this channel alone.
+The backoff itself belongs to the key (`shared_schedule.py`): the state before a step contains the key's schedule at
+that moment, and the state after it contains the new schedule. If no other channel has the same key, the schedule
+belongs to this channel alone.
 """
 
 from __future__ import annotations

@@ -271,7 +271,7 @@ class Load(NamedTuple):
 
 @record
 class PoolBusy(NamedTuple):
-    """The connection that takes the next call has as many calls as it may have; `loads` has every serving slot."""
+    """All connections have as many calls as they may have, and calls wait; `loads` has every serving slot."""
 
     loads: tuple[Load, ...]
 
