@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 # Up to Python 3.11, access to a member is slow.
-_CLOSED, _TRANSIENT_FAILURE = m.Phase.CLOSED, State.TRANSIENT_FAILURE
+_CLOSED, _TRANSIENT_FAILURE = m.ConnectionPhase.CLOSED, State.TRANSIENT_FAILURE
 
 
 if TYPE_CHECKING:
@@ -91,12 +91,12 @@ class ConnectionManager(Stepper[m.Input], Generic[ConnectionT]):
     replaced = False
     _used = -math.inf
     """When a call last used a connection that has ended."""
-    _state = m.MachineState(phase=m.Phase.CLOSED)
+    _state = m.ConnectionState(phase=m.ConnectionPhase.CLOSED)
     """The machine's state; closed until the manager is complete, because other threads may tell it of news before."""
 
     def __init__(
         self,
-        machine: m.Machine,
+        machine: m.ConnectionMachine,
         connector: CallbackConnector[ConnectionT],
         receiver: Receiver,
         *,
@@ -128,7 +128,7 @@ class ConnectionManager(Stepper[m.Input], Generic[ConnectionT]):
         self._to_tell: list[Happened | None] = []
         # Last, in this order, because other threads may deliver notifications from then on.
         self.membership = schedules.join(key, self.hear, home, clock.now(), beside)
-        self._state = m.MachineState(key=self.membership.group.schedule, member=self.membership.number)
+        self._state = m.ConnectionState(schedule=self.membership.group.schedule, member=self.membership.number)
 
     # For the channel.
 
@@ -137,7 +137,7 @@ class ConnectionManager(Stepper[m.Input], Generic[ConnectionT]):
         """The channel's current state; IDLE if the connection has ended, even if that has not been handled yet."""
         return self._shown(self._state)
 
-    def _shown(self, state: m.MachineState) -> State:
+    def _shown(self, state: m.ConnectionState) -> State:
         connection = self.connection
         gone = connection is not None and not connection.alive()
         return State.IDLE if gone else state.phase.state
@@ -215,7 +215,7 @@ class ConnectionManager(Stepper[m.Input], Generic[ConnectionT]):
     def leave_alone(self) -> None:
         """Do nothing any more, without a word, because the connection belongs to another process (FK-1)."""
         self._cancel_timer()
-        self._state = self._state._replace(phase=m.Phase.CLOSED)
+        self._state = self._state._replace(phase=m.ConnectionPhase.CLOSED)
         self.connection = self.draining = None
 
     def status(self) -> ConnectionStatus:
@@ -247,7 +247,7 @@ class ConnectionManager(Stepper[m.Input], Generic[ConnectionT]):
             finally:
                 group.stepping = False
         now = self._state
-        if now.phase is not m.Phase.READY:
+        if now.phase is not m.ConnectionPhase.READY:
             self.connection = None
         if now.phase.state is not before.phase.state:
             self._receiver.changed(now.phase.state)
@@ -283,12 +283,12 @@ class ConnectionManager(Stepper[m.Input], Generic[ConnectionT]):
             self.membership.tell_others(event)
 
     def _decide(self, input_: m.Input, group: ScheduleGroup) -> Sequence[m.Effect]:
-        if self._state.phase is m.Phase.CLOSED:
+        if self._state.phase is m.ConnectionPhase.CLOSED:
             return ()  # closed is final; later inputs are ignored
         now = self._clock.now()
         state = self._state
-        if state.key is not group.schedule:
-            state = state._replace(key=group.schedule)
+        if state.schedule is not group.schedule:
+            state = state._replace(schedule=group.schedule)
         try:
             self._state, effects = self._machine.step(state, input_, now, self._rng)
         except Exception:
@@ -297,7 +297,7 @@ class ConnectionManager(Stepper[m.Input], Generic[ConnectionT]):
             # The random generator, which the program may supply, has raised. Nothing else would ever wake this manager.
             _LOG.exception("a step of the connection to %s raised", self._machine.target)
             return (stepping.ArmTimer(now + self._machine.policy.initial_backoff),)
-        group.schedule = self._state.key
+        group.schedule = self._state.schedule
         return effects
 
     # Inputs.
@@ -390,7 +390,8 @@ class ConnectionManager(Stepper[m.Input], Generic[ConnectionT]):
     def redialled(self, *, late: bool = False) -> None:
         """Handle a redial by the core; `late` if it follows the attempt in flight, which was to end before (CB-16)."""
         state = self._state
-        if self.replaced and state.phase is m.Phase.CLOSED:  # a retired connection still has calls, so this is reported
+        if self.replaced and state.phase is m.ConnectionPhase.CLOSED:
+            # A retired connection still has calls, so this is reported.
             self._receiver.hear(self._machine.redial(state, self._clock.now()))
         else:
             self.feed(m.CoreRedialled(late))
@@ -413,7 +414,7 @@ class ConnectionManager(Stepper[m.Input], Generic[ConnectionT]):
 
     def _take_in_news(self) -> None:
         self._news_due = False
-        if self._state.phase is m.Phase.CLOSED:
+        if self._state.phase is m.ConnectionPhase.CLOSED:
             self._news.clear()
             return
         while self._news:
@@ -423,5 +424,5 @@ class ConnectionManager(Stepper[m.Input], Generic[ConnectionT]):
     def _take_in(self, event: Happened | None) -> None:
         """Report an event of another manager of the key."""
         own = event is not None and event.fields["channel"] is self._machine.channel  # its listeners know it
-        if event is not None and not own and self._state.phase is not m.Phase.CLOSED:
+        if event is not None and not own and self._state.phase is not m.ConnectionPhase.CLOSED:
             self._receiver.hear(event.changed(channel=self._machine.channel, elsewhere=True))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from grpc_backoff.base.record import NamedTuple, record
 from grpc_backoff.base.status import ConnectionStatus, Failure, Role, SlotStatus, State
 from grpc_backoff.decide.connections import connection_machine as m
-from grpc_backoff.decide.connections.connection_machine import Machine
+from grpc_backoff.decide.connections.connection_machine import ConnectionMachine
 from grpc_backoff.decide.connections.dial_times import IDLE_SHARE
 from grpc_backoff.decide.connections.happened import ChannelKey, Happened
 from grpc_backoff.engine.core_connector import BaseConnector, Keepalive, SlotConnector
@@ -549,7 +549,7 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
 
                 dials = Proving(connector, receiver, self.home)
         manager = ConnectionManager(
-            Machine(self.setup.target, self.policy, self.key),
+            ConnectionMachine(self.setup.target, self.policy, self.key),
             dials,
             receiver,
             home=self.home,

@@ -16,9 +16,9 @@ from grpc_backoff.decide.connections.connection_machine import (
     AbandonAttempt,
     ArmTimer,
     ConnectFailed,
+    ConnectionMachine,
+    ConnectionState,
     ConnectionWanted,
-    Machine,
-    MachineState,
     StartAttempt,
     TimerFired,
 )
@@ -41,8 +41,8 @@ POLICIES = {
 
 def starts_of_machine(policy, outage, rng):
     """Drive the real machine through an outage; return the start times of its attempts, up to the first success."""
-    machine = Machine("target", policy)
-    state, starts, now = MachineState(), [], 0.0
+    machine = ConnectionMachine("target", policy)
+    state, starts, now = ConnectionState(), [], 0.0
     given = ConnectionWanted()
     while True:
         state, effects = machine.step(state, given, now, rng)

@@ -30,7 +30,7 @@ class Manager(ConnectionManager):
     def __init__(self, registry):
         self.done, self.states, self.due, self.amid = [], [], [], lambda: None
         super().__init__(
-            m.Machine("target", CONNECT),
+            m.ConnectionMachine("target", CONNECT),
             None,
             self,
             clock=FakeClock(),
@@ -143,7 +143,7 @@ class AtOnce:
 def test_news_for_a_manager_that_is_being_made():
     """SH-3: news that comes before the manager is complete means nothing to it."""
     how = {"clock": FakeClock(), "rng": random.Random(1), "home": AtOnce(), "key": "key", "schedules": Eager()}
-    manager = ConnectionManager(m.Machine("target", CONNECT), None, MagicMock(), **how)
+    manager = ConnectionManager(m.ConnectionMachine("target", CONNECT), None, MagicMock(), **how)
     assert manager.state is State.IDLE
     manager.close()
     assert manager.state is State.SHUTDOWN

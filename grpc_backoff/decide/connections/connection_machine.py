@@ -48,7 +48,7 @@ _OUTCOME_WITHIN = 0.25
 _serials = itertools.count(1)
 
 
-class Phase(enum.Enum):
+class ConnectionPhase(enum.Enum):
     """The machine's phase.
 
     Attributes:
@@ -77,12 +77,12 @@ class Phase(enum.Enum):
 
 
 # Up to Python 3.11, access to a member is slow.
-_IDLE = Phase.IDLE
-_IN_FLIGHT = (Phase.CONNECTING, Phase.RETRYING)
+_IDLE = ConnectionPhase.IDLE
+_IN_FLIGHT = (ConnectionPhase.CONNECTING, ConnectionPhase.RETRYING)
 
 
 @record
-class MachineState(NamedTuple):
+class ConnectionState(NamedTuple):
     """The machine's complete state. Times are in seconds on the shell's monotonic clock.
 
     Attributes:
@@ -100,11 +100,11 @@ class MachineState(NamedTuple):
         last_life: how many seconds the last connection lasted; infinity if there was none, and None if an answer or
             credit pays for what follows.
         paid: whether an answer or credit paid for the latest attempt (CB-7).
-        key: the schedule of the manager's key, as of the latest step.
+        schedule: the one of the manager's key, as of the latest step.
         member: the manager's number in that schedule.
     """
 
-    phase: Phase = Phase.IDLE
+    phase: ConnectionPhase = ConnectionPhase.IDLE
     attempt: int = 0
     attempt_id: str = ""
     starts: int = 0
@@ -117,7 +117,7 @@ class MachineState(NamedTuple):
     connections: int = 0
     last_life: float | None = math.inf
     paid: bool = False
-    key: Schedule = Schedule()
+    schedule: Schedule = Schedule()
     member: int = 0
 
     @property
@@ -141,28 +141,28 @@ class MachineState(NamedTuple):
     @property
     def is_paid(self) -> bool:
         """Whether an answer, or credit, has paid for the latest connection, or for the next, and it has not failed."""
-        failing = self.phase in (Phase.BACKOFF, Phase.RETRYING)
+        failing = self.phase in (ConnectionPhase.BACKOFF, ConnectionPhase.RETRYING)
         return self.connections > 1 and not failing and (self.paid or self.last_life is None)
 
     @property
     def dials_in_turn(self) -> bool:
         """Whether the key is in backoff and its one attempt in flight is this manager's (SH-3)."""
-        return self.in_flight and self.key.failing and self.key.turn == self.member
+        return self.in_flight and self.schedule.failing and self.schedule.turn == self.member
 
     @property
     def awaits_turn(self) -> bool:
         """Whether this manager is waiting for the attempt of another manager of its key."""
-        return self.phase is Phase.BACKOFF and self.key.failing and self.key.turn is not None
+        return self.phase is ConnectionPhase.BACKOFF and self.schedule.failing and self.schedule.turn is not None
 
     @property
     def deadline(self) -> float:
         """The earliest time at which the next attempt may start, as currently planned."""
-        return self.planned if self.in_flight or self.phase is Phase.READY else self.key.next_start
+        return self.planned if self.in_flight or self.phase is ConnectionPhase.READY else self.schedule.next_start
 
     @property
     def next_start(self) -> float | None:
         """When the next attempt is due; None if none is planned."""
-        return self.key.next_start if self.phase in (Phase.HOLDING, Phase.BACKOFF) else None
+        return self.schedule.next_start if self.phase in (ConnectionPhase.HOLDING, ConnectionPhase.BACKOFF) else None
 
 
 @record
@@ -307,12 +307,12 @@ class TellOthers(NamedTuple):
 
 
 Effect = StartAttempt | AbandonAttempt | ArmTimer | CancelTimer | ReleaseCalls | FailCalls | Emit[Happened] | TellOthers
-Step = tuple[MachineState, list[Effect]]
+Step = tuple[ConnectionState, list[Effect]]
 _Kind = Literal["AttemptStarted", "AttemptFailed", "Connected", "Disconnected", "CoreRedial", "BackoffReset", "Closed"]
 """The name of an event's class in `events.py`."""
 
 
-class Machine:
+class ConnectionMachine:
     """The rules for one target under one policy. The machine holds no state: `step` is a pure function."""
 
     __slots__ = ("channel", "policy", "serial", "target")
@@ -324,7 +324,7 @@ class Machine:
         self.channel = ChannelKey() if channel is None else channel
         self.serial = next(_serials)
 
-    def step(self, state: MachineState, input_: Input, now: float, rng: Random) -> Step:
+    def step(self, state: ConnectionState, input_: Input, now: float, rng: Random) -> Step:
         """Return the state after `input_`, and the effects that the shell must execute, in this order.
 
         Raises:
@@ -335,52 +335,53 @@ class Machine:
             raise IllegalTransition(f"{type(input_).__name__} in phase {state.phase.name}")
         return handler(self, state, input_, now, rng)
 
-    def _happened(self, kind: _Kind, state: MachineState, now: float, **fields: object) -> Happened:
+    def _happened(self, kind: _Kind, state: ConnectionState, now: float, **fields: object) -> Happened:
         """Return what has happened, with the fields that all events have; these may be given, too."""
         about = {"attempt": state.attempt, "attempt_id": state.attempt_id}
         return Happened(kind, {"target": self.target, "channel": self.channel, "at": now, **about, **fields})
 
     # Starting and waiting.
 
-    def _wanted(self, state: MachineState, _input: ConnectionWanted, now: float, rng: Random) -> Step:
-        key = state.key
-        nobody_dials = key.turn is None or now >= key.lease
-        unused = nobody_dials and now - key.asked >= self.policy.idle_timeout
-        if key.failing and (unused or key.ready):
-            state = state._replace(key=key.forgotten())  # CB-14, SH-3: a new series
-        return self._go_on(_asked(state, now, phase=Phase.HOLDING), now, rng)
+    def _wanted(self, state: ConnectionState, _input: ConnectionWanted, now: float, rng: Random) -> Step:
+        schedule = state.schedule
+        nobody_dials = schedule.turn is None or now >= schedule.lease
+        unused = nobody_dials and now - schedule.asked >= self.policy.idle_timeout
+        if schedule.failing and (unused or schedule.ready):
+            state = state._replace(schedule=schedule.forgotten())  # CB-14, SH-3: a new series
+        return self._go_on(_asked(state, now, phase=ConnectionPhase.HOLDING), now, rng)
 
-    def _noted(self, state: MachineState, _input: ConnectionWanted, now: float, _rng: Random) -> Step:
+    def _noted(self, state: ConnectionState, _input: ConnectionWanted, now: float, _rng: Random) -> Step:
         return _asked(state, now), []
 
-    def _go_on(self, state: MachineState, now: float, rng: Random) -> Step:
+    def _go_on(self, state: ConnectionState, now: float, rng: Random) -> Step:
         """Dial if the key's schedule allows it, or else sleep. A backoff applies to every manager of the key (SH-3).
 
         In HOLDING, this begins a series, now (CB-1) or as soon as the schedule allows it (CB-7, SH-5).
         """
-        key, holding = state.key, state.phase is Phase.HOLDING
-        if now >= key.opens(state.member):
-            return self._start(state, now, rng, Phase.CONNECTING if holding else Phase.RETRYING)
-        if not key.failing:
+        schedule, holding = state.schedule, state.phase is ConnectionPhase.HOLDING
+        if now >= schedule.opens(state.member):
+            return self._start(state, now, rng, ConnectionPhase.CONNECTING if holding else ConnectionPhase.RETRYING)
+        if not schedule.failing:
             return self._sleep(state, state.phase, now)
-        news: list[Effect] = [FailCalls()] if holding or key.failure is not state.failure else []
-        if key.failure is not state.failure or key.attempt != state.attempt:
-            state = state._replace(failure=key.failure, attempt=key.attempt)
-        state, effects = self._sleep(state, Phase.BACKOFF, now)
+        news: list[Effect] = [FailCalls()] if holding or schedule.failure is not state.failure else []
+        if schedule.failure is not state.failure or schedule.attempt != state.attempt:
+            state = state._replace(failure=schedule.failure, attempt=schedule.attempt)
+        state, effects = self._sleep(state, ConnectionPhase.BACKOFF, now)
         return state, news + effects
 
-    def _start(self, state: MachineState, now: float, rng: Random, phase: Phase) -> Step:
-        key = state.key
-        if key.failing and now < key.deadline:  # LV-4: news caused this attempt, and the gap goes on as planned
-            number, planned = key.attempt, key.deadline
+    def _start(self, state: ConnectionState, now: float, rng: Random, phase: ConnectionPhase) -> Step:
+        schedule = state.schedule
+        if schedule.failing and now < schedule.deadline:
+            # LV-4: news caused this attempt, and the gap goes on as planned.
+            number, planned = schedule.attempt, schedule.deadline
             limit = now + self.policy.limit(planned - now)
         else:
-            number = key.attempt + 1
-            previous = key.deadline - key.started if key.attempt else None
+            number = schedule.attempt + 1
+            previous = schedule.deadline - schedule.started if schedule.attempt else None
             gap = self.policy.gap(number, rng, previous)  # CB-2, CB-5
             planned, limit = now + gap, now + self.policy.limit(gap)  # CB-3
         lease = limit + 2 * _OUTCOME_WITHIN
-        if key.shared:
+        if schedule.shared:
             lease = min(lease, planned + STALLED_AFTER)
         state = state._replace(
             phase=phase,
@@ -391,22 +392,22 @@ class Machine:
             planned=planned,
             limit=limit,
             paid=state.last_life is None,
-            key=key.begun(state.member, number, now, planned, lease),
+            schedule=schedule.begun(state.member, number, now, planned, lease),
         )
         event = self._happened("AttemptStarted", state, now, limit=limit - now)
         # SH-3: once the next start is due, the others wait only for this attempt, and need signs of life from its
         # manager.
-        wake = min(limit, planned) if key.shared and key.failing else limit
-        notices = _tell_others(state, event) if key.failing else []
-        start = StartAttempt(number, limit - now, state.last_life, now < key.familiar)
+        wake = min(limit, planned) if schedule.shared and schedule.failing else limit
+        notices = _tell_others(state, event) if schedule.failing else []
+        start = StartAttempt(number, limit - now, state.last_life, now < schedule.familiar)
         return state, [start, Emit(event), ArmTimer(wake), *notices]
 
-    def _sleep(self, state: MachineState, phase: Phase, now: float) -> Step:
+    def _sleep(self, state: ConnectionState, phase: ConnectionPhase, now: float) -> Step:
         """Sleep until the next start, or until the channel becomes idle if that comes first (CB-14)."""
-        at = min(max(now, state.key.opens(state.member)), state.asked + self.policy.idle_timeout)
+        at = min(max(now, state.schedule.opens(state.member)), state.asked + self.policy.idle_timeout)
         return state if state.phase is phase else state._replace(phase=phase), [ArmTimer(at)]
 
-    def _woken(self, state: MachineState, input_: TimerFired, now: float, rng: Random) -> Step:
+    def _woken(self, state: ConnectionState, input_: TimerFired, now: float, rng: Random) -> Step:
         """Continue after a sleep. Even a very late wake-up leads to only one attempt (CB-12)."""
         state = self._attended(state, now, busy=input_.busy)
         if self._is_idle(state, now):
@@ -415,25 +416,25 @@ class Machine:
 
     # The end of an attempt.
 
-    def _succeeded(self, state: MachineState, _input: SettingsReceived, now: float, _rng: Random) -> Step:
+    def _succeeded(self, state: ConnectionState, _input: SettingsReceived, now: float, _rng: Random) -> Step:
         """Become READY: only the SETTINGS frame counts as success, and nothing that comes before it (CB-6)."""
-        before = state.key
+        before = state.schedule
         state = state._replace(
-            phase=Phase.READY,
+            phase=ConnectionPhase.READY,
             ready_since=now,
             failure=None,
             connections=state.connections + 1,
-            key=before.succeeded(state.member, state.started, now, self.policy.initial_backoff),
+            schedule=before.succeeded(state.member, state.started, now, self.policy.initial_backoff),
         )
         took, connections = now - state.started, state.connections
         connected = self._happened("Connected", state, now, took=took, connections=connections)
         notices = [] if before.health is Health.WELL else _tell_others(state, connected)  # SH-4
         return state, [CancelTimer(), Emit(connected), ReleaseCalls(), *notices]
 
-    def _failed(self, state: MachineState, input_: ConnectFailed, now: float, rng: Random) -> Step:
+    def _failed(self, state: ConnectionState, input_: ConnectFailed, now: float, rng: Random) -> Step:
         return self._after_failure(state, input_.failure, now, rng, busy=input_.busy)
 
-    def _limit_reached(self, state: MachineState, input_: TimerFired, now: float, rng: Random) -> Step:
+    def _limit_reached(self, state: ConnectionState, input_: TimerFired, now: float, rng: Random) -> Step:
         if now < state.limit:
             return self._show_life(state, now, min(state.limit, now + BEAT))
         if input_.decided:
@@ -442,20 +443,20 @@ class Machine:
         state, effects = self._after_failure(state, failure, now, rng, busy=input_.busy)
         return state, [AbandonAttempt(), *effects]
 
-    def _show_life(self, state: MachineState, now: float, wake: float) -> Step:
+    def _show_life(self, state: ConnectionState, now: float, wake: float) -> Step:
         """Continue the attempt and signal to the managers that wait for it that it has not stalled (SH-3)."""
-        if not (state.dials_in_turn and state.key.shared):
+        if not (state.dials_in_turn and state.schedule.shared):
             return state, [ArmTimer(state.limit if now < state.limit else wake)]
-        before, lease = state.key.lease, max(now, state.planned) + STALLED_AFTER
-        state = state._replace(key=state.key.alive(state.member, lease))
+        before, lease = state.schedule.lease, max(now, state.planned) + STALLED_AFTER
+        state = state._replace(schedule=state.schedule.alive(state.member, lease))
         # If the manager was alone when the attempt began, the lease lasts until the attempt's limit, and a manager that
         # has joined since then would sleep that long.
         notices = _tell_others(state) if lease < before else []
         return state, [ArmTimer(wake), *notices]
 
-    def _after_failure(self, state: MachineState, failure: Failure, now: float, rng: Random, *, busy: bool) -> Step:
+    def _after_failure(self, state: ConnectionState, failure: Failure, now: float, rng: Random, *, busy: bool) -> Step:
         """Sleep until `current_deadline`, or not at all if it has passed, and start the next attempt (CB-4)."""
-        before = state.key
+        before = state.schedule
         state = self._attended(self._count_failure(state, failure), now, busy=busy)
         state = self._heed(state, now, rng)
         failed = self._failure_event(state, failure, now)
@@ -464,46 +465,46 @@ class Machine:
         notices = _tell_others(state, failed) if not before.failing or before.turn == state.member else []
         return state, [*effects, *notices, *more]
 
-    def _count_failure(self, state: MachineState, failure: Failure) -> MachineState:
-        key = state.key.failed(
+    def _count_failure(self, state: ConnectionState, failure: Failure) -> ConnectionState:
+        schedule = state.schedule.failed(
             state.member, failure, state.attempt, state.started, state.planned, self.policy.initial_backoff
         )
-        return state._replace(failure=failure, key=key)
+        return state._replace(failure=failure, schedule=schedule)
 
-    def _failure_event(self, state: MachineState, failure: Failure, now: float) -> Happened:
-        retry_in = max(0.0, state.key.next_start - now)
+    def _failure_event(self, state: ConnectionState, failure: Failure, now: float) -> Happened:
+        retry_in = max(0.0, state.schedule.next_start - now)
         return self._happened("AttemptFailed", state, now, failure=failure, took=now - state.started, retry_in=retry_in)
 
-    def _back_off(self, state: MachineState, now: float, rng: Random) -> Step:
+    def _back_off(self, state: ConnectionState, now: float, rng: Random) -> Step:
         if self._is_idle(state, now):
             return self._rest(state, now), [CancelTimer()]
-        return self._go_on(state._replace(phase=Phase.BACKOFF), now, rng)
+        return self._go_on(state._replace(phase=ConnectionPhase.BACKOFF), now, rng)
 
     # Changes made by other managers of the key (SH-3).
 
-    def _told_asleep(self, state: MachineState, input_: ScheduleChanged, now: float, rng: Random) -> Step:
+    def _told_asleep(self, state: ConnectionState, input_: ScheduleChanged, now: float, rng: Random) -> Step:
         state = self._heed(self._attended(state, now, busy=input_.busy), now, rng)
         if self._is_idle(state, now):
             return self._rest(state, now), [CancelTimer()]
         return self._go_on(state, now, rng)
 
-    def _told_in_flight(self, state: MachineState, _input: ScheduleChanged, now: float, rng: Random) -> Step:
+    def _told_in_flight(self, state: ConnectionState, _input: ScheduleChanged, now: float, rng: Random) -> Step:
         """Abandon the attempt if the key is in backoff and it is not this manager's turn."""
-        key = state.key
-        if not key.failing:
+        schedule = state.schedule
+        if not schedule.failing:
             return state, []
-        if key.turn == state.member:  # the backoff was reset, or another manager now waits for this attempt
-            state = state._replace(attempt=key.attempt, planned=key.deadline)
+        if schedule.turn == state.member:  # the backoff was reset, or another manager now waits for this attempt
+            state = state._replace(attempt=schedule.attempt, planned=schedule.deadline)
             return self._show_life(state, now, min(state.limit, max(state.planned, now + BEAT)))
-        assert key.failure is not None, "a key in backoff has a failure"
-        state = self._count_failure(state, key.failure)._replace(failure=key.failure)
-        given_up = self._failure_event(state, key.failure, now)
-        state, effects = self._go_on(state._replace(phase=Phase.BACKOFF), now, rng)
+        assert schedule.failure is not None, "a key in backoff has a failure"
+        state = self._count_failure(state, schedule.failure)._replace(failure=schedule.failure)
+        given_up = self._failure_event(state, schedule.failure, now)
+        state, effects = self._go_on(state._replace(phase=ConnectionPhase.BACKOFF), now, rng)
         return state, [AbandonAttempt(), Emit(given_up), FailCalls(), *effects]
 
     # The end of a connection.
 
-    def _lost(self, state: MachineState, input_: ConnectionLost, now: float, rng: Random) -> Step:
+    def _lost(self, state: ConnectionState, input_: ConnectionLost, now: float, rng: Random) -> Step:
         assert state.ready_since is not None, "READY has a start time"
         lived = now - state.ready_since
         # CB-8: this is opt-in. By default every SETTINGS frame resets the backoff, as the protocol requires.
@@ -515,16 +516,16 @@ class Machine:
             state = self._attended(self._count_failure(state, failure), now, busy=input_.busy)
             notices = _tell_others(state)
             if input_.replaced:
-                state, effects = state._replace(phase=Phase.IDLE, attempt=0), notices
+                state, effects = state._replace(phase=ConnectionPhase.IDLE, attempt=0), notices
             else:
                 state, effects = self._back_off(state, now, rng)
                 effects = [FailCalls(), *notices, *effects]
         else:
             ending = {"served": input_.served, "graceful": input_.graceful}
-            if state.key.pays(**ending):
+            if state.schedule.pays(**ending):
                 state = state._replace(last_life=None)
-            key = state.key.lost(state.member, self._guarded(state), now, **ending)
-            state = self._attended(state._replace(key=key), now, busy=input_.busy)
+            schedule = state.schedule.lost(state.member, self._guarded(state), now, **ending)
+            state = self._attended(state._replace(schedule=schedule), now, busy=input_.busy)
             state, effects = self._let_go(state, now, rng, input_)
         lost = self._happened(
             "Disconnected",
@@ -539,56 +540,56 @@ class Machine:
         )
         return state, [Emit(lost), *effects]
 
-    def _let_go(self, state: MachineState, now: float, rng: Random, input_: ConnectionLost) -> Step:
+    def _let_go(self, state: ConnectionState, now: float, rng: Random, input_: ConnectionLost) -> Step:
         """Become IDLE until the next call; if the channel is eager or a call is pending, dial right away (CB-7)."""
-        state = state._replace(phase=Phase.IDLE, attempt=0)
+        state = state._replace(phase=ConnectionPhase.IDLE, attempt=0)
         wanted = input_.busy or (self.policy.reconnect is Reconnect.EAGER and not input_.idled)
         if wanted and not input_.replaced and not self._is_idle(state, now):
-            return self._go_on(state._replace(phase=Phase.HOLDING), now, rng)
+            return self._go_on(state._replace(phase=ConnectionPhase.HOLDING), now, rng)
         return state, []
 
-    def _answered(self, state: MachineState, _input: AnswerReceived, now: float, rng: Random) -> Step:
+    def _answered(self, state: ConnectionState, _input: AnswerReceived, now: float, rng: Random) -> Step:
         """Let the answer pay for the next attempt (CB-7), even if the connection that it came on has ended."""
-        key = state.key.earned()
-        if key is state.key and state.last_life is None:
+        schedule = state.schedule.earned()
+        if schedule is state.schedule and state.last_life is None:
             return state, []
-        lifted = key.next_start < state.key.next_start
-        state = state._replace(key=key, last_life=None)
+        lifted = schedule.next_start < state.schedule.next_start
+        state = state._replace(schedule=schedule, last_life=None)
         if not lifted:
             return state, []
         notices = _tell_others(state)
-        if state.phase is not Phase.HOLDING:
+        if state.phase is not ConnectionPhase.HOLDING:
             return state, notices
         state, effects = self._go_on(state, now, rng)
         return state, [*effects, *notices]
 
-    def _redialled(self, state: MachineState, input_: CoreRedialled, now: float, _rng: Random) -> Step:
+    def _redialled(self, state: ConnectionState, input_: CoreRedialled, now: float, _rng: Random) -> Step:
         """Report a redial by the core. If the next start must wait, it waits one INITIAL_BACKOFF longer (CB-16)."""
         redial = Emit(self.redial(state, now))
-        initial, key = self.policy.initial_backoff, state.key
+        initial, schedule = self.policy.initial_backoff, state.schedule
         if input_.late and state.in_flight:
             until = max(state.planned, now + initial)
-            return state._replace(planned=until, key=key.postponed(until)), [redial]
-        if state.in_flight or key.redialled or now >= state.deadline:
+            return state._replace(planned=until, schedule=schedule.postponed(until)), [redial]
+        if state.in_flight or schedule.redialled or now >= state.deadline:
             return state, [redial]
-        if state.phase is Phase.READY:
-            return state._replace(planned=state.planned + initial, key=key._replace(redialled=True)), [redial]
-        state = state._replace(key=key.postponed(key.deadline + initial))
+        if state.phase is ConnectionPhase.READY:
+            return state._replace(planned=state.planned + initial, schedule=schedule._replace(redialled=True)), [redial]
+        state = state._replace(schedule=schedule.postponed(schedule.deadline + initial))
         if state.next_start is None:
             return state, [redial]
         state, effects = self._sleep(state, state.phase, now)
         return state, [redial, *effects]
 
-    def redial(self, state: MachineState, now: float) -> Happened:
+    def redial(self, state: ConnectionState, now: float) -> Happened:
         """Return the event of a redial by the core."""
         return self._happened("CoreRedial", state, now, attempt=max(1, state.attempt))
 
-    def _retry_in(self, state: MachineState, now: float) -> float | None:
+    def _retry_in(self, state: ConnectionState, now: float) -> float | None:
         if state.in_flight:
             return 0.0
         return None if state.next_start is None else max(0.0, state.next_start - now)
 
-    def _guarded(self, state: MachineState) -> float:
+    def _guarded(self, state: ConnectionState) -> float:
         """Return the earliest start of a new series: one INITIAL_BACKOFF after the last start (CB-7).
 
         The connection has reset the backoff, so the deadline of an earlier, longer backoff no longer applies.
@@ -599,24 +600,25 @@ class Machine:
 
     # Reset and close.
 
-    def _reset(self, state: MachineState, _input: ResetRequested, now: float, rng: Random) -> Step:
+    def _reset(self, state: ConnectionState, _input: ResetRequested, now: float, rng: Random) -> Step:
         """Reset the backoff (CB-9).
 
         A sleeping manager dials now, or INITIAL_BACKOFF after the last dial that a reset caused (SH-6).
         """
-        key, before = state.key, state.attempt
-        if key.reset:
+        schedule, before = state.schedule, state.attempt
+        if schedule.reset:
             return state, []
-        if key.failing and key.turn is not None:  # the attempt in flight continues, as the first of a new series
-            state = state._replace(key=key.reset_in_flight(self.policy.gap(1, rng)))
+        if schedule.failing and schedule.turn is not None:
+            # The attempt in flight continues, as the first of a new series.
+            state = state._replace(schedule=schedule.reset_in_flight(self.policy.gap(1, rng)))
             if state.dials_in_turn:
-                state = state._replace(attempt=1, planned=state.key.deadline)
+                state = state._replace(attempt=1, planned=state.schedule.deadline)
         elif state.in_flight:
             planned = state.started + self.policy.gap(1, rng)
-            state = state._replace(attempt=1, planned=planned, key=key._replace(reset=True))
+            state = state._replace(attempt=1, planned=planned, schedule=schedule._replace(reset=True))
         else:
-            state = state._replace(attempt=0, key=key.reset_asleep(self.policy.initial_backoff))
-        if state.phase is Phase.READY:  # also clears the backoff from which stable_after would continue
+            state = state._replace(attempt=0, schedule=schedule.reset_asleep(self.policy.initial_backoff))
+        if state.phase is ConnectionPhase.READY:  # also clears the backoff from which stable_after would continue
             state = state._replace(planned=self._guarded(state._replace(attempt=before)), attempt=1)
         retry_in = None if state.in_flight else self._retry_in(state, now)
         event = self._happened("BackoffReset", state, now, retry_in=retry_in)
@@ -626,128 +628,128 @@ class Machine:
             effects += more
         return state, effects
 
-    def _hear(self, state: MachineState, _input: NewsArrived, now: float, rng: Random) -> Step:
+    def _hear(self, state: ConnectionState, _input: NewsArrived, now: float, rng: Random) -> Step:
         """Start one attempt soon; if it fails, the backoff goes on from where it stood (LV-4)."""
-        key = state.key.told(now + self.policy.initial_backoff * rng.random())
-        if key is state.key:
+        schedule = state.schedule.told(now + self.policy.initial_backoff * rng.random())
+        if schedule is state.schedule:
             return state, []
-        state, effects = self._sleep(state._replace(key=key), Phase.BACKOFF, now)
+        state, effects = self._sleep(state._replace(schedule=schedule), ConnectionPhase.BACKOFF, now)
         return state, [*effects, *_tell_others(state)]
 
-    def _heed(self, state: MachineState, now: float, rng: Random) -> MachineState:
+    def _heed(self, state: ConnectionState, now: float, rng: Random) -> ConnectionState:
         """Take in the news that came during an attempt which has ended."""
-        if not state.key.later:
+        if not state.schedule.later:
             return state
-        return state._replace(key=state.key.told(now + self.policy.initial_backoff * rng.random()))
+        return state._replace(schedule=state.schedule.told(now + self.policy.initial_backoff * rng.random()))
 
-    def _hear_in_flight(self, state: MachineState, _input: NewsArrived, _now: float, _rng: Random) -> Step:
+    def _hear_in_flight(self, state: ConnectionState, _input: NewsArrived, _now: float, _rng: Random) -> Step:
         """Keep news until the attempt has failed, which may have begun before what the news is about (LV-4)."""
-        return state._replace(key=state.key.told_in_flight()), []
+        return state._replace(schedule=state.schedule.told_in_flight()), []
 
-    def _close(self, state: MachineState, _input: CloseRequested, now: float, _rng: Random) -> Step:
+    def _close(self, state: ConnectionState, _input: CloseRequested, now: float, _rng: Random) -> Step:
         effects: list[Effect] = [CancelTimer()]
-        key = state.key
+        schedule = state.schedule
         if state.in_flight:
             effects.append(AbandonAttempt())
-            state = state._replace(key=key.given_up(state.member))
-        elif state.phase is Phase.READY and state.last_life is None and not key.failing:
-            state = state._replace(key=key._replace(familiar=now + self.policy.initial_backoff))
+            state = state._replace(schedule=schedule.given_up(state.member))
+        elif state.phase is ConnectionPhase.READY and state.last_life is None and not schedule.failing:
+            state = state._replace(schedule=schedule._replace(familiar=now + self.policy.initial_backoff))
         lived = None if state.ready_since is None else now - state.ready_since
         closed = self._happened("Closed", state, now, lived=lived)
-        notices = _tell_others(state) if state.in_flight and state.key is not key else []
-        return state._replace(phase=Phase.CLOSED, ready_since=None), [*effects, Emit(closed), *notices]
+        notices = _tell_others(state) if state.in_flight and state.schedule is not schedule else []
+        return state._replace(phase=ConnectionPhase.CLOSED, ready_since=None), [*effects, Emit(closed), *notices]
 
-    def _ignored(self, state: MachineState, _input: Input, _now: float, _rng: Random) -> Step:
+    def _ignored(self, state: ConnectionState, _input: Input, _now: float, _rng: Random) -> Step:
         return state, []
 
     # Idleness (CB-14).
 
-    def _attended(self, state: MachineState, now: float, *, busy: bool) -> MachineState:
+    def _attended(self, state: ConnectionState, now: float, *, busy: bool) -> ConnectionState:
         """Renew the time of the last request if a call is pending."""
         return _asked(state, now) if busy else state
 
-    def _is_idle(self, state: MachineState, now: float) -> bool:
+    def _is_idle(self, state: ConnectionState, now: float) -> bool:
         return now - state.asked >= self.policy.idle_timeout
 
-    def _rest(self, state: MachineState, now: float) -> MachineState:
+    def _rest(self, state: ConnectionState, now: float) -> ConnectionState:
         """Stop dialling. The backoff ends too, unless another manager of the key was recently asked to connect."""
-        key = state.key
-        if now - key.asked >= self.policy.idle_timeout:
-            key = key.forgotten()
-        return state._replace(phase=Phase.IDLE, attempt=0, key=key)
+        schedule = state.schedule
+        if now - schedule.asked >= self.policy.idle_timeout:
+            schedule = schedule.forgotten()
+        return state._replace(phase=ConnectionPhase.IDLE, attempt=0, schedule=schedule)
 
 
-def _asked(state: MachineState, now: float, **changes: Any) -> MachineState:
-    return state._replace(asked=now, key=state.key._replace(asked=max(now, state.key.asked)), **changes)
+def _asked(state: ConnectionState, now: float, **changes: Any) -> ConnectionState:
+    return state._replace(asked=now, schedule=state.schedule._replace(asked=max(now, state.schedule.asked)), **changes)
 
 
-def _tell_others(state: MachineState, event: Happened | None = None) -> list[Effect]:
-    return [TellOthers(event)] if state.key.shared else []
+def _tell_others(state: ConnectionState, event: Happened | None = None) -> list[Effect]:
+    return [TellOthers(event)] if state.schedule.shared else []
 
 
-_Handler = Callable[[Machine, MachineState, Any, float, Random], Step]
+_Handler = Callable[[ConnectionMachine, ConnectionState, Any, float, Random], Step]
 
-_TABLE: Mapping[tuple[Phase, type[Input]], _Handler] = {
-    (Phase.IDLE, ConnectionWanted): Machine._wanted,
-    (Phase.IDLE, AnswerReceived): Machine._answered,
-    (Phase.IDLE, CoreRedialled): Machine._redialled,
-    (Phase.IDLE, ScheduleChanged): Machine._ignored,
-    (Phase.IDLE, ResetRequested): Machine._reset,
-    (Phase.IDLE, NewsArrived): Machine._ignored,
-    (Phase.IDLE, CloseRequested): Machine._close,
-    (Phase.HOLDING, ConnectionWanted): Machine._noted,
-    (Phase.HOLDING, TimerFired): Machine._woken,
-    (Phase.HOLDING, AnswerReceived): Machine._answered,
-    (Phase.HOLDING, CoreRedialled): Machine._redialled,
-    (Phase.HOLDING, ScheduleChanged): Machine._told_asleep,
-    (Phase.HOLDING, ResetRequested): Machine._reset,
-    (Phase.HOLDING, NewsArrived): Machine._ignored,
-    (Phase.HOLDING, CloseRequested): Machine._close,
-    (Phase.CONNECTING, ConnectionWanted): Machine._noted,
-    (Phase.CONNECTING, SettingsReceived): Machine._succeeded,
-    (Phase.CONNECTING, ConnectFailed): Machine._failed,
-    (Phase.CONNECTING, TimerFired): Machine._limit_reached,
-    (Phase.CONNECTING, AnswerReceived): Machine._answered,
-    (Phase.CONNECTING, CoreRedialled): Machine._redialled,
-    (Phase.CONNECTING, ScheduleChanged): Machine._told_in_flight,
-    (Phase.CONNECTING, ResetRequested): Machine._reset,
-    (Phase.CONNECTING, NewsArrived): Machine._hear_in_flight,
-    (Phase.CONNECTING, CloseRequested): Machine._close,
-    (Phase.READY, ConnectionWanted): Machine._noted,
-    (Phase.READY, ConnectionLost): Machine._lost,
-    (Phase.READY, AnswerReceived): Machine._answered,
-    (Phase.READY, CoreRedialled): Machine._redialled,
-    (Phase.READY, ScheduleChanged): Machine._ignored,
-    (Phase.READY, ResetRequested): Machine._reset,
-    (Phase.READY, NewsArrived): Machine._ignored,
-    (Phase.READY, CloseRequested): Machine._close,
-    (Phase.BACKOFF, ConnectionWanted): Machine._noted,
-    (Phase.BACKOFF, TimerFired): Machine._woken,
-    (Phase.BACKOFF, AnswerReceived): Machine._answered,
-    (Phase.BACKOFF, CoreRedialled): Machine._redialled,
-    (Phase.BACKOFF, ScheduleChanged): Machine._told_asleep,
-    (Phase.BACKOFF, ResetRequested): Machine._reset,
-    (Phase.BACKOFF, NewsArrived): Machine._hear,
-    (Phase.BACKOFF, CloseRequested): Machine._close,
-    (Phase.RETRYING, ConnectionWanted): Machine._noted,
-    (Phase.RETRYING, SettingsReceived): Machine._succeeded,
-    (Phase.RETRYING, ConnectFailed): Machine._failed,
-    (Phase.RETRYING, TimerFired): Machine._limit_reached,
-    (Phase.RETRYING, AnswerReceived): Machine._answered,
-    (Phase.RETRYING, CoreRedialled): Machine._redialled,
-    (Phase.RETRYING, ScheduleChanged): Machine._told_in_flight,
-    (Phase.RETRYING, ResetRequested): Machine._reset,
-    (Phase.RETRYING, NewsArrived): Machine._hear_in_flight,
-    (Phase.RETRYING, CloseRequested): Machine._close,
-    (Phase.CLOSED, AnswerReceived): Machine._ignored,
-    (Phase.CLOSED, CoreRedialled): Machine._ignored,
-    (Phase.CLOSED, ScheduleChanged): Machine._ignored,
-    (Phase.CLOSED, ResetRequested): Machine._ignored,
-    (Phase.CLOSED, NewsArrived): Machine._ignored,
-    (Phase.CLOSED, CloseRequested): Machine._ignored,
+_TABLE: Mapping[tuple[ConnectionPhase, type[Input]], _Handler] = {
+    (ConnectionPhase.IDLE, ConnectionWanted): ConnectionMachine._wanted,
+    (ConnectionPhase.IDLE, AnswerReceived): ConnectionMachine._answered,
+    (ConnectionPhase.IDLE, CoreRedialled): ConnectionMachine._redialled,
+    (ConnectionPhase.IDLE, ScheduleChanged): ConnectionMachine._ignored,
+    (ConnectionPhase.IDLE, ResetRequested): ConnectionMachine._reset,
+    (ConnectionPhase.IDLE, NewsArrived): ConnectionMachine._ignored,
+    (ConnectionPhase.IDLE, CloseRequested): ConnectionMachine._close,
+    (ConnectionPhase.HOLDING, ConnectionWanted): ConnectionMachine._noted,
+    (ConnectionPhase.HOLDING, TimerFired): ConnectionMachine._woken,
+    (ConnectionPhase.HOLDING, AnswerReceived): ConnectionMachine._answered,
+    (ConnectionPhase.HOLDING, CoreRedialled): ConnectionMachine._redialled,
+    (ConnectionPhase.HOLDING, ScheduleChanged): ConnectionMachine._told_asleep,
+    (ConnectionPhase.HOLDING, ResetRequested): ConnectionMachine._reset,
+    (ConnectionPhase.HOLDING, NewsArrived): ConnectionMachine._ignored,
+    (ConnectionPhase.HOLDING, CloseRequested): ConnectionMachine._close,
+    (ConnectionPhase.CONNECTING, ConnectionWanted): ConnectionMachine._noted,
+    (ConnectionPhase.CONNECTING, SettingsReceived): ConnectionMachine._succeeded,
+    (ConnectionPhase.CONNECTING, ConnectFailed): ConnectionMachine._failed,
+    (ConnectionPhase.CONNECTING, TimerFired): ConnectionMachine._limit_reached,
+    (ConnectionPhase.CONNECTING, AnswerReceived): ConnectionMachine._answered,
+    (ConnectionPhase.CONNECTING, CoreRedialled): ConnectionMachine._redialled,
+    (ConnectionPhase.CONNECTING, ScheduleChanged): ConnectionMachine._told_in_flight,
+    (ConnectionPhase.CONNECTING, ResetRequested): ConnectionMachine._reset,
+    (ConnectionPhase.CONNECTING, NewsArrived): ConnectionMachine._hear_in_flight,
+    (ConnectionPhase.CONNECTING, CloseRequested): ConnectionMachine._close,
+    (ConnectionPhase.READY, ConnectionWanted): ConnectionMachine._noted,
+    (ConnectionPhase.READY, ConnectionLost): ConnectionMachine._lost,
+    (ConnectionPhase.READY, AnswerReceived): ConnectionMachine._answered,
+    (ConnectionPhase.READY, CoreRedialled): ConnectionMachine._redialled,
+    (ConnectionPhase.READY, ScheduleChanged): ConnectionMachine._ignored,
+    (ConnectionPhase.READY, ResetRequested): ConnectionMachine._reset,
+    (ConnectionPhase.READY, NewsArrived): ConnectionMachine._ignored,
+    (ConnectionPhase.READY, CloseRequested): ConnectionMachine._close,
+    (ConnectionPhase.BACKOFF, ConnectionWanted): ConnectionMachine._noted,
+    (ConnectionPhase.BACKOFF, TimerFired): ConnectionMachine._woken,
+    (ConnectionPhase.BACKOFF, AnswerReceived): ConnectionMachine._answered,
+    (ConnectionPhase.BACKOFF, CoreRedialled): ConnectionMachine._redialled,
+    (ConnectionPhase.BACKOFF, ScheduleChanged): ConnectionMachine._told_asleep,
+    (ConnectionPhase.BACKOFF, ResetRequested): ConnectionMachine._reset,
+    (ConnectionPhase.BACKOFF, NewsArrived): ConnectionMachine._hear,
+    (ConnectionPhase.BACKOFF, CloseRequested): ConnectionMachine._close,
+    (ConnectionPhase.RETRYING, ConnectionWanted): ConnectionMachine._noted,
+    (ConnectionPhase.RETRYING, SettingsReceived): ConnectionMachine._succeeded,
+    (ConnectionPhase.RETRYING, ConnectFailed): ConnectionMachine._failed,
+    (ConnectionPhase.RETRYING, TimerFired): ConnectionMachine._limit_reached,
+    (ConnectionPhase.RETRYING, AnswerReceived): ConnectionMachine._answered,
+    (ConnectionPhase.RETRYING, CoreRedialled): ConnectionMachine._redialled,
+    (ConnectionPhase.RETRYING, ScheduleChanged): ConnectionMachine._told_in_flight,
+    (ConnectionPhase.RETRYING, ResetRequested): ConnectionMachine._reset,
+    (ConnectionPhase.RETRYING, NewsArrived): ConnectionMachine._hear_in_flight,
+    (ConnectionPhase.RETRYING, CloseRequested): ConnectionMachine._close,
+    (ConnectionPhase.CLOSED, AnswerReceived): ConnectionMachine._ignored,
+    (ConnectionPhase.CLOSED, CoreRedialled): ConnectionMachine._ignored,
+    (ConnectionPhase.CLOSED, ScheduleChanged): ConnectionMachine._ignored,
+    (ConnectionPhase.CLOSED, ResetRequested): ConnectionMachine._ignored,
+    (ConnectionPhase.CLOSED, NewsArrived): ConnectionMachine._ignored,
+    (ConnectionPhase.CLOSED, CloseRequested): ConnectionMachine._ignored,
 }
 
 
-def transitions() -> frozenset[tuple[Phase, type[Input]]]:
+def transitions() -> frozenset[tuple[ConnectionPhase, type[Input]]]:
     """Return the pairs of phase and input in the table, for tests and diagrams."""
     return frozenset(_TABLE)

@@ -42,8 +42,8 @@ class Driver:
     """Gives inputs to a machine and records its effects."""
 
     def __init__(self, *, seed=0, rng=None, **policy):
-        self.machine = m.Machine("target", replace(CONNECT, **policy))
-        self.state = m.MachineState()
+        self.machine = m.ConnectionMachine("target", replace(CONNECT, **policy))
+        self.state = m.ConnectionState()
         self.rng = rng or random.Random(seed)
         self.now = 100.0
         self.starts = []
@@ -132,7 +132,7 @@ class Driver:
     def follow(self, after):
         """Let a channel of the same key follow this one, which has been closed; return how it starts its attempt."""
         second = Driver()
-        second.state = second.state._replace(key=self.state.key.left(self.state.member)._replace(members=1))
+        second.state = second.state._replace(schedule=self.state.schedule.left(self.state.member)._replace(members=1))
         effects = second.feed(m.ConnectionWanted(), self.now + after)
         return second, next(effect for effect in effects if isinstance(effect, m.StartAttempt))
 
@@ -141,7 +141,7 @@ class Driver:
 
     def see(self, name):
         """Return what is seen under this name here, in the state, or in the key's schedule."""
-        return next(getattr(place, name) for place in (self, self.state, self.state.key) if hasattr(place, name))
+        return next(getattr(place, name) for place in (self, self.state, self.state.schedule) if hasattr(place, name))
 
     @property
     def gap(self):
@@ -165,13 +165,13 @@ class Driver:
 
 
 REACH = {
-    m.Phase.IDLE: "",
-    m.Phase.HOLDING: "want connect lose:0.1 want",
-    m.Phase.CONNECTING: "want",
-    m.Phase.READY: "want connect",
-    m.Phase.BACKOFF: "want fail",
-    m.Phase.RETRYING: "want fail wake",
-    m.Phase.CLOSED: "want close",
+    m.ConnectionPhase.IDLE: "",
+    m.ConnectionPhase.HOLDING: "want connect lose:0.1 want",
+    m.ConnectionPhase.CONNECTING: "want",
+    m.ConnectionPhase.READY: "want connect",
+    m.ConnectionPhase.BACKOFF: "want fail",
+    m.ConnectionPhase.RETRYING: "want fail wake",
+    m.ConnectionPhase.CLOSED: "want close",
 }
 
 
@@ -182,14 +182,14 @@ def reach(phase, **policy):
     return driver
 
 
-@pytest.mark.parametrize("phase", list(m.Phase))
+@pytest.mark.parametrize("phase", list(m.ConnectionPhase))
 @pytest.mark.parametrize("kind", list(INPUTS))
 def test_every_pair_is_in_the_table_or_a_typed_error(phase, kind):
     """CB-1: each pair of phase and input is in the table, or raises an `IllegalTransition` that names both."""
     driver = reach(phase)
     if (phase, kind) in m.transitions():
         driver.feed(INPUTS[kind])
-        assert driver.state.phase in m.Phase
+        assert driver.state.phase in m.ConnectionPhase
     else:
         with pytest.raises(IllegalTransition, match=f"{kind.__name__} in phase {phase.name}"):
             driver.feed(INPUTS[kind])
@@ -392,7 +392,7 @@ STORIES = {
         "want rest rest rest",
         policy={"idle_timeout": 50.0},
         starts=[100.0, 120.0, 140.0],
-        phase=m.Phase.IDLE,
+        phase=m.ConnectionPhase.IDLE,
         timer=None,
     ),
     "CB-14: an eager channel does not replace an unused connection": story(
@@ -437,7 +437,7 @@ def test_what_follows_a_connection_that_was_closed_here(before, after, familiar)
     """CB-15, SH-8: that it has just answered is known to the next channel of the key, for one INITIAL_BACKOFF."""
     first = Driver().play(before)
     assert first.follow(after)[1].familiar is familiar
-    assert (first.state.key.left(0).remembers_until(1.0) > first.now + after) is familiar
+    assert (first.state.schedule.left(0).remembers_until(1.0) > first.now + after) is familiar
 
 
 def test_a_familiar_peer_that_fails():
@@ -445,9 +445,9 @@ def test_a_familiar_peer_that_fails():
     first = Driver().play("want connect answer close")
     second, start = first.follow(0.1)
     assert start.familiar
-    assert second.play("fail:0.1").state.key.familiar == -math.inf
+    assert second.play("fail:0.1").state.schedule.familiar == -math.inf
     third, _ = first.follow(0.1)
-    assert third.play("connect lose:0.1").state.key.familiar == -math.inf
+    assert third.play("connect lose:0.1").state.schedule.familiar == -math.inf
 
 
 def test_first_gap_has_jitter_if_asked():
@@ -493,7 +493,7 @@ def test_a_short_lived_connection_is_not_replaced_before_its_deadline(reconnect)
     driver = Driver(reconnect=reconnect)
     for _ in range(10):
         driver.want()
-        if driver.state.phase is m.Phase.HOLDING:
+        if driver.state.phase is m.ConnectionPhase.HOLDING:
             driver.wake()
         driver.connect(0.01)
         driver.lose(0.02)
@@ -560,7 +560,7 @@ def test_resets_are_spaced_and_none_is_lost(steps):
             asked += [] if before.in_flight else [now]
         else:
             driver.feed(m.ConnectFailed(REFUSED, busy=True), now)
-        if len(driver.starts) > starts and not before.in_flight and (before.key.reset or now in asked):
+        if len(driver.starts) > starts and not before.in_flight and (before.schedule.reset or now in asked):
             dials.append(now)
 
     assert all(later - earlier >= 1.0 - 1e-9 for earlier, later in itertools.pairwise(dials))
@@ -606,7 +606,7 @@ def test_false_news_ten_times_a_second(lasts):
     driver = back_off(1)
     end, news, plans = driver.now + 600.0, driver.now, set()
     while driver.now < end:
-        plans.add(driver.state.key.deadline)
+        plans.add(driver.state.schedule.deadline)
         news += 0.1
         if driver.timer <= news:
             driver.wake()
@@ -641,7 +641,7 @@ def test_news_just_before_the_planned_start(ahead):
 def test_news_of_a_shared_schedule_reaches_all_who_sleep():
     """LV-4, SH-3: news to one manager of a key moves the start for the others, who are told."""
     driver = back_off(4)
-    driver.state = driver.state._replace(key=driver.state.key.joined())
+    driver.state = driver.state._replace(schedule=driver.state.schedule.joined())
 
     assert m.TellOthers() in driver.news()
     assert m.TellOthers() not in driver.news(), "the second in a gap changes nothing"
@@ -674,21 +674,21 @@ def test_news_during_an_attempt(failures):
 def test_news_to_those_that_wait_for_an_attempt(given_up):
     """LV-4, SH-3: news to a manager that sleeps during the attempt of another counts when that ends, or is given up."""
     driver = back_off(6)
-    key = driver.state.key.joined()
+    schedule = driver.state.schedule.joined()
     driver.now = driver.timer
-    key = key.begun(7, key.attempt + 1, driver.now, driver.now + 20.0, driver.now + 30.0)
-    driver.state = driver.state._replace(key=key)
+    schedule = schedule.begun(7, schedule.attempt + 1, driver.now, driver.now + 20.0, driver.now + 30.0)
+    driver.state = driver.state._replace(schedule=schedule)
     driver.news(1.5)
-    key = driver.state.key
-    assert key.later
-    assert driver.timer == key.lease
-    driver.state = driver.state._replace(key=key.given_up(7)) if given_up else driver.state
+    schedule = driver.state.schedule
+    assert schedule.later
+    assert driver.timer == schedule.lease
+    driver.state = driver.state._replace(schedule=schedule.given_up(7)) if given_up else driver.state
     driver.feed(m.ScheduleChanged(busy=True), driver.now + 1.0)
     assert (driver.now <= driver.timer < driver.now + 1.0) is given_up
-    assert driver.state.key.heard is given_up
+    assert driver.state.schedule.heard is given_up
 
 
-@pytest.mark.parametrize("phase", list(m.Phase))
+@pytest.mark.parametrize("phase", list(m.ConnectionPhase))
 def test_reset_is_safe_in_every_state_any_number_of_times(phase):
     """CB-9: a reset in any phase neither raises an error nor starts a second attempt."""
     driver = reach(phase)
@@ -696,14 +696,14 @@ def test_reset_is_safe_in_every_state_any_number_of_times(phase):
     for _ in range(5):
         driver.reset()
 
-    if phase is m.Phase.CLOSED:
+    if phase is m.ConnectionPhase.CLOSED:
         assert driver.state == before
-    if phase in (m.Phase.HOLDING, m.Phase.BACKOFF):
+    if phase in (m.ConnectionPhase.HOLDING, m.ConnectionPhase.BACKOFF):
         assert driver.state.in_flight
     assert len(driver.starts) <= 3
 
 
-@pytest.mark.parametrize("phase", list(m.Phase))
+@pytest.mark.parametrize("phase", list(m.ConnectionPhase))
 def test_close_is_final(phase):
     """CB-10: closing cancels the timer and the attempt, and no attempt starts afterwards."""
     driver = reach(phase)
@@ -711,7 +711,7 @@ def test_close_is_final(phase):
     effects = driver.close()
     driver.close()
 
-    assert driver.timer is None or phase is m.Phase.CLOSED
+    assert driver.timer is None or phase is m.ConnectionPhase.CLOSED
     assert (m.AbandonAttempt() in effects) == was_in_flight
     assert driver.state.state is State.SHUTDOWN
     assert driver.kinds().count("Closed") == 1
@@ -719,7 +719,7 @@ def test_close_is_final(phase):
 
 def test_every_event_says_which_channel():
     """CH-11: a channel's events carry its key, which differs from that of another channel to the same target."""
-    one, other = (reach(m.Phase.READY, stable_after=5.0) for _ in range(2))
+    one, other = (reach(m.ConnectionPhase.READY, stable_after=5.0) for _ in range(2))
     for driver in (one, other):
         driver.play("lose:0.1 redial wake fail reset close")
 
@@ -730,23 +730,23 @@ def test_every_event_says_which_channel():
     assert one.machine.channel is not other.machine.channel
 
 
-@pytest.mark.parametrize("phase", [m.Phase.BACKOFF, m.Phase.HOLDING])
+@pytest.mark.parametrize("phase", [m.ConnectionPhase.BACKOFF, m.ConnectionPhase.HOLDING])
 def test_idle_channels_stop_dialling(phase):
     """CB-14: a channel without calls becomes IDLE, and the next call starts a new series at once."""
     driver = reach(phase, idle_timeout=1.5, backoff=replace(CONNECT.backoff, strategy=Exponential(3.0, 1.6)))
     driver.wake(busy=False)
-    assert driver.state.phase is m.Phase.IDLE
+    assert driver.state.phase is m.ConnectionPhase.IDLE
     assert driver.timer is None or driver.timer <= driver.now
     driver.feed(m.ConnectionWanted(), driver.now + 60)
-    assert driver.state.phase is m.Phase.CONNECTING
+    assert driver.state.phase is m.ConnectionPhase.CONNECTING
     assert driver.state.attempt == 1
 
 
-@pytest.mark.parametrize("phase", [phase for phase in m.Phase if phase is not m.Phase.CLOSED])
+@pytest.mark.parametrize("phase", [phase for phase in m.ConnectionPhase if phase is not m.ConnectionPhase.CLOSED])
 def test_a_request_right_after_another_may_be_left_out(phase):
     """CB-14: outside IDLE, a request within 10 ms of another may be skipped, because it only renews a timestamp."""
     driver = reach(phase)
-    if phase is m.Phase.IDLE:
+    if phase is m.ConnectionPhase.IDLE:
         assert driver.state.heeds_want(driver.now)
         return
     assert driver.want() == []
@@ -754,7 +754,7 @@ def test_a_request_right_after_another_may_be_left_out(phase):
     assert not before.heeds_want(driver.now + 0.009)
     assert before.heeds_want(driver.now + 0.01)
     driver.feed(m.ConnectionWanted(), driver.now + 0.009)
-    assert driver.state == before._replace(asked=driver.now, key=before.key._replace(asked=driver.now))
+    assert driver.state == before._replace(asked=driver.now, schedule=before.schedule._replace(asked=driver.now))
 
 
 def test_a_waiting_call_keeps_the_channel_dialling():
@@ -812,7 +812,7 @@ class Lifetimes(RuleBasedStateMachine):
             assert driver.now >= deadline - 1e-9, f"started before the deadline, from {phase}"
 
     @rule(after=st.floats(0, 50))
-    @precondition(lambda self: self.driver.state.phase is not m.Phase.CLOSED)
+    @precondition(lambda self: self.driver.state.phase is not m.ConnectionPhase.CLOSED)
     def want(self, after):
         if self.driver.timer is None:
             self.driver.now += after
@@ -838,7 +838,7 @@ class Lifetimes(RuleBasedStateMachine):
         self.feed(m.SettingsReceived())
 
     @rule(after=st.floats(0, 10), graceful=st.booleans(), served=st.booleans())
-    @precondition(lambda self: self.driver.state.phase is m.Phase.READY)
+    @precondition(lambda self: self.driver.state.phase is m.ConnectionPhase.READY)
     def lose(self, after, graceful, served):
         self.feed(m.ConnectionLost("x", graceful=graceful, served=served), after)
 
@@ -862,7 +862,10 @@ class Lifetimes(RuleBasedStateMachine):
 
     @invariant()
     def a_timer_runs_exactly_while_something_is_awaited(self):
-        waits = self.driver.state.in_flight or self.driver.state.phase in (m.Phase.HOLDING, m.Phase.BACKOFF)
+        waits = self.driver.state.in_flight or self.driver.state.phase in (
+            m.ConnectionPhase.HOLDING,
+            m.ConnectionPhase.BACKOFF,
+        )
         if self.driver.timer is None:
             assert not waits
         if waits:
@@ -870,7 +873,7 @@ class Lifetimes(RuleBasedStateMachine):
 
     @invariant()
     def ready_since_only_when_ready(self):
-        assert (self.driver.state.ready_since is not None) == (self.driver.state.phase is m.Phase.READY)
+        assert (self.driver.state.ready_since is not None) == (self.driver.state.phase is m.ConnectionPhase.READY)
 
 
 TestLifetimes = Lifetimes.TestCase

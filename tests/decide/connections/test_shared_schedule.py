@@ -24,7 +24,7 @@ class Manager:
 
     def __init__(self, process, number):
         self.process = process
-        self.state = m.MachineState(member=number)
+        self.state = m.ConnectionState(member=number)
         self.timer = None
         self.attempt = None
         self.mail = False
@@ -37,9 +37,9 @@ class Manager:
     def feed(self, given):  # noqa: C901 - one line for each effect
         process = self.process
         before = process.schedule
-        state = self.state._replace(key=before)
+        state = self.state._replace(schedule=before)
         self.state, effects = process.machine.step(state, given, process.now, process.rng)
-        process.schedule = self.state.key
+        process.schedule = self.state.schedule
         for effect in effects:
             match effect:
                 case m.StartAttempt():
@@ -102,7 +102,7 @@ class Process:
     """The managers of one key, and a simulated clock."""
 
     def __init__(self, managers=0, **policy):
-        self.machine = m.Machine("target", replace(CONNECT, **policy))
+        self.machine = m.ConnectionMachine("target", replace(CONNECT, **policy))
         self.schedule = Schedule(members=0)
         self.rng = random.Random(0)
         self.now = 100.0
@@ -413,7 +413,7 @@ def test_a_peer_that_hangs_up_is_remembered():
         manager = process.join()
         manager.want()
         process.run(0.01, "succeed")
-        if manager.phase is m.Phase.READY:
+        if manager.phase is m.ConnectionPhase.READY:
             manager.lose()
         process.close(manager)
         process.run(0.09)
@@ -460,7 +460,7 @@ def test_news_that_comes_before_a_late_timer_leaves_no_call_behind():
     assert late.busy
     assert late.timer is not None
     process.run(400, "succeed")
-    assert late.phase is m.Phase.READY
+    assert late.phase is m.ConnectionPhase.READY
 
 
 def test_a_dialler_that_began_alone_shows_life_to_who_comes():
@@ -508,7 +508,8 @@ class Interleavings(RuleBasedStateMachine):
         deadline = before.deadline
         if self.resetting:  # SH-6: the step that resets may also dial
             deadline = min(deadline, before.reset_dial + 1.0)
-        if before.failing and before.ready and manager.phase is m.Phase.CONNECTING:  # SH-3: a new series, beside one
+        if before.failing and before.ready and manager.phase is m.ConnectionPhase.CONNECTING:
+            # SH-3: a new series, beside one.
             deadline = min(deadline, before.free)
         assert process.now >= deadline - SOON, "dialled before the key's deadline"
         if before.failing and before.turn not in (None, manager.state.member):
@@ -539,7 +540,7 @@ class Interleavings(RuleBasedStateMachine):
     @rule(place=places)
     def lose(self, place):
         manager = self.at(place)
-        if manager and manager.phase is m.Phase.READY and not manager.stalled:
+        if manager and manager.phase is m.ConnectionPhase.READY and not manager.stalled:
             manager.lose()
 
     @rule(place=places)
@@ -569,7 +570,7 @@ class Interleavings(RuleBasedStateMachine):
         manager = self.at(place)
         if manager and manager.stalled:
             manager.stalled = False
-            if manager.busy and manager.phase is m.Phase.IDLE:
+            if manager.busy and manager.phase is m.ConnectionPhase.IDLE:
                 manager.feed(m.ConnectionWanted())
             self.process.deliver()
 
@@ -594,8 +595,8 @@ class Interleavings(RuleBasedStateMachine):
     def whoever_waits_is_woken(self):
         for manager in getattr(self, "process", Process()).managers:
             if manager.busy and not manager.stalled:
-                assert manager.phase not in (m.Phase.IDLE, m.Phase.CLOSED)
-                assert manager.phase is m.Phase.READY or manager.timer is not None
+                assert manager.phase not in (m.ConnectionPhase.IDLE, m.ConnectionPhase.CLOSED)
+                assert manager.phase is m.ConnectionPhase.READY or manager.timer is not None
 
     def teardown(self):
         """Check that every pending call gets a connection once attempts succeed."""
@@ -603,7 +604,7 @@ class Interleavings(RuleBasedStateMachine):
         if process is None:
             return
         for manager in process.managers:
-            manager.busy = manager.busy and manager.phase is not m.Phase.READY
+            manager.busy = manager.busy and manager.phase is not m.ConnectionPhase.READY
         process.run(400, "succeed")
         waiting = [manager for manager in process.managers if manager.busy and not manager.stalled]
         assert waiting == []
