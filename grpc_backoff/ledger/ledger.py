@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import dataclasses
 import os
-import random
 import re
 import socket
 import time
@@ -20,6 +19,7 @@ import grpc.aio
 
 from grpc_backoff.aio.channel import Channel
 from grpc_backoff.base.base_errors import OptionError, PolicyWarning
+from grpc_backoff.base.process import CHANCE
 from grpc_backoff.config.core_options import SERVICE_CONFIG
 from grpc_backoff.config.file import Config, read_config, resolve_ledger
 from grpc_backoff.decide.calls.decision import FailedAttempt
@@ -53,7 +53,6 @@ from grpc_backoff.policy.retry import Retry
 from grpc_backoff.policy.setting import ENVIRONMENT_VARIABLE
 from grpc_backoff.telemetry.trace import current_trace_id
 
-_CHANCE = random.SystemRandom()
 _CONNINFO = re.compile(r"\b(host|hostaddr|port|dbname|user|password|passfile|service|sslmode)\s*=")
 """Matches libpq's other syntax for connection strings: `host=... password=...`."""
 _RECOUNT = 5.0
@@ -119,7 +118,7 @@ class Ledger(Operating):
         super().__init__(store, settings, Policies(settings, config))
         self._config = config
         self.hooks = hooks or LedgerHooks()
-        self.rng: Random = _CHANCE if rng is None else rng
+        self.rng: Random = CHANCE if rng is None else rng
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
         self._configured = False
         self._announcer = Announcer(lambda: self.hooks, listeners, self._waking.ended)
