@@ -180,7 +180,7 @@ class CoreConnection(CoreDial):
         self.feed(m.Explained(status.code().name, status.details() or ""))
 
     def _close(self, *, spare: bool) -> None:
-        if spare and self._spare_key is not None:
+        if spare and self._spare_key is not None and self.core_channel.last_state is None:  # it has not been closed
             loop = self._connector.loop
             SPARES.keep(self._spare_key, SpareChannel(self.core_channel.give_up(), self._state.since, loop))
         elif not self._closing:

@@ -18,8 +18,10 @@ from grpc._cython import cygrpc
 
 from grpc_backoff import ConnectError, Stage, aio
 from grpc_backoff.aio.loop_clock import LoopClock
+from grpc_backoff.decide.connections import dial_times
 from grpc_backoff.decide.connections.dial_machine import READY
 from grpc_backoff.decide.connections.dial_times import BEGINS_WITHIN
+from grpc_backoff.engine.spares import SPARES
 from grpc_backoff.policy.presets import CONNECT
 from grpc_backoff.testing.front import (
     FlakyFront,
@@ -284,3 +286,27 @@ async def test_the_proxy_of_an_address(kind, spared, monkeypatch):
             assert (await asyncio.wait_for(asked, 20)).startswith(f"CONNECT {target} HTTP/1.".encode())
         async with kind.insecure_channel(target, [("grpc.enable_http_proxy", 0)]) as channel:
             assert (await EchoStub(channel).Unary(Message(text="x"), timeout=20)).text == "x"
+
+
+@pytest.mark.parametrize("late", [False, True])
+async def test_a_spare_channel(monkeypatch, late):
+    """SH-8: a channel is kept, unless it has been closed before the machine hears that it may be kept.
+
+    So it is if a listener closes it within a step, in a task that starts eagerly.
+    """
+    monkeypatch.setattr(dial_times, "SPARE_FOR", 20.0)
+    async with serving() as port:
+        first, second = (connector(f"127.0.0.1:{port}") for _ in range(2))
+        first.core.familiar = second.core.familiar = True
+        connection = await first.connect(20)
+        channel, connection.core_channel.served = connection.core_channel.channel, True
+        connection._stepping = late
+        await connection.close(None)
+        connection._stepping = False
+        connection._drain()
+        later = await second.connect(20)
+        assert (later.core_channel.channel is channel) is not late
+        assert not SPARES.avoids(connection._spare_key[1]), "the server has not ended it"
+        await EchoStub(later.core_channel.channel).Unary(Message(text="a"), timeout=20)
+        await second.close(None)
+        SPARES.close()
