@@ -20,7 +20,7 @@ from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.aio.ordered_timers import OrderedTimers
 from grpc_backoff.decide.calls import call_machine as m
 from grpc_backoff.decide.calls import hedging_machine as h
-from grpc_backoff.engine.losers import Copies, Losers, must_wait
+from grpc_backoff.engine.losers import Copies, Losers, wait_for_next_copy
 from grpc_backoff.grpcio import aio_private
 
 
@@ -35,7 +35,7 @@ class _HedgedCall(Call):
     def _begin(self, effect: m.Begin, *, in_context: bool = False) -> None:
         sender = self._sender
         if self._avoided and self._state.copies.live and sender is not None:
-            wait = must_wait(self._calls, self._avoided, lambda: sender.connection(self._avoided))
+            wait = wait_for_next_copy(self._calls, self._avoided, lambda: sender.connection(self._avoided))
             if wait:
                 self._inputs.append(h.CopyHeld(wait))
                 return

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from grpc_backoff.engine.liveness import Keeper
 
 
-class HealthWatch(Stepper[m.WatchInput]):
+class HealthWatch(Stepper[m.HealthInput]):
     """Steps the machine that watches the health of one connection.
 
     Attributes:
@@ -34,7 +34,7 @@ class HealthWatch(Stepper[m.WatchInput]):
         keeper: Keeper,
         number: int,
         connection: GatedConnection,
-        machine: m.WatchMachine,
+        machine: m.HealthMachine,
         service: str,
         rng: Random,
         tell: Callable[[str], None],
@@ -55,7 +55,7 @@ class HealthWatch(Stepper[m.WatchInput]):
     def look(self) -> None:
         """Begin to watch, or do what is due."""
         self._timer = None
-        self.feed(m.WatchTimerFired(self.connection.last_used(), self.connection.alive()))
+        self.feed(m.HealthTimerFired(self.connection.last_used(), self.connection.alive()))
 
     def end(self) -> None:
         """Watch no longer."""
@@ -64,12 +64,12 @@ class HealthWatch(Stepper[m.WatchInput]):
     def _hear(self, input_: m.Answered | m.Ended) -> None:
         self.feed(input_._replace(alive=self.connection.alive()) if isinstance(input_, m.Ended) else input_)
 
-    def _step(self, input_: m.WatchInput) -> None:
+    def _step(self, input_: m.HealthInput) -> None:
         self.state, effects = self._machine.step(self.state, input_, self._keeper.now(), self._rng)
         for effect in effects:
             self._carry_out(effect)
 
-    def _carry_out(self, effect: m.WatchEffect) -> None:
+    def _carry_out(self, effect: m.HealthEffect) -> None:
         match effect:
             case m.BeginStream():
                 self._cancel = self.connection.core_channel.listen(self._request, self._hear)

@@ -17,7 +17,7 @@ Copies = dict[int, tuple[Any, object]]
 """Copies by their numbers, each with the connection that it is on."""
 
 
-def must_wait(calls: Any, connections: Sequence[object], choose: Callable[[], object | None]) -> float:
+def wait_for_next_copy(calls: Any, connections: Sequence[object], choose: Callable[[], object | None]) -> float:
     """Return the seconds until the connection of a call's next copy takes one beside those that run on `connections`.
 
     `choose` returns that connection; None if there is none.

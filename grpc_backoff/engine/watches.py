@@ -138,11 +138,11 @@ class HealthWatches:
         tell: Callable[[str], None],
         prove_within: float = math.inf,
     ) -> None:
-        from grpc_backoff.decide.connections.health_machine import WatchMachine  # noqa: PLC0415 - as above
+        from grpc_backoff.decide.connections.health_machine import HealthMachine  # noqa: PLC0415 - as above
         from grpc_backoff.engine.health import HealthWatch  # noqa: PLC0415
 
         self.drop(number)
-        machine = WatchMachine(self._policy)
+        machine = HealthMachine(self._policy)
         made = HealthWatch(keeper, number, connection, machine, self._service, self._rng, tell, prove_within)
         self.watched[number] = made
         made.look()

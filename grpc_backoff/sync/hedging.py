@@ -19,7 +19,7 @@ import grpc
 from grpc_backoff.decide.calls import call_machine as m
 from grpc_backoff.decide.calls import hedging_machine as h
 from grpc_backoff.engine.call import CallSetup
-from grpc_backoff.engine.losers import Copies, Losers, must_wait
+from grpc_backoff.engine.losers import Copies, Losers, wait_for_next_copy
 from grpc_backoff.grpcio.private import Status
 from grpc_backoff.grpcio.sync_private import (
     Events,
@@ -54,7 +54,11 @@ class _Hedged(SteppedCall):
 
     def _is_held(self) -> bool:
         """Return whether the copy that is about to begin must wait (HG-11), and tell the machine."""
-        wait = must_wait(self._calls, self._copy_connections, self._next_connection) if self._state.copies.live else 0.0
+        wait = (
+            wait_for_next_copy(self._calls, self._copy_connections, self._next_connection)
+            if self._state.copies.live
+            else 0.0
+        )
         if wait:
             self._inputs.append(h.CopyHeld(wait))
         return wait > 0

@@ -10,9 +10,9 @@ from grpc_backoff.decide.connections.health_machine import (
     AGAIN_AFTER,
     Answered,
     Ended,
+    HealthMachine,
+    HealthPhase,
     Unwatched,
-    WatchMachine,
-    WatchPhase,
 )
 from grpc_backoff.engine.health import HealthWatch
 from grpc_backoff.policy.presets import CONNECT
@@ -64,7 +64,7 @@ class Keeper:
 
 
 def watch(keeper, service="", **more):
-    made = HealthWatch(keeper, 7, keeper, WatchMachine(CONNECT), service, random.Random(1), keeper.told.append, **more)
+    made = HealthWatch(keeper, 7, keeper, HealthMachine(CONNECT), service, random.Random(1), keeper.told.append, **more)
     made.look()
     return made
 
@@ -77,7 +77,7 @@ def test_what_the_server_says():
     for message in (SERVING, SERVING, NOT_SERVING, SERVING):
         keeper.hear(message)
     assert keeper.told == ["", SAYS_NO, ""]
-    assert made.state.phase is WatchPhase.ANSWERED
+    assert made.state.phase is HealthPhase.ANSWERED
 
 
 def test_who_is_told_may_change():
@@ -115,7 +115,7 @@ def test_a_connection_that_has_left_ready(end):
         keeper.hear(Ended("UNAVAILABLE"))
     else:
         keeper.wake()
-    assert made.state.phase is WatchPhase.OVER
+    assert made.state.phase is HealthPhase.OVER
     assert (len(keeper.requests), keeper.told, keeper.due) == (1, [""], None)
 
 

@@ -34,7 +34,7 @@ _ENDED = "its health service ended the call with {}"
 _GARBAGE = "its health service sent no HealthCheckResponse"
 
 
-class WatchPhase(enum.Enum):
+class HealthPhase(enum.Enum):
     """How far the Watch has come."""
 
     WAITING = enum.auto()
@@ -48,7 +48,7 @@ class WatchPhase(enum.Enum):
 
 
 @record
-class WatchState(NamedTuple):
+class HealthState(NamedTuple):
     """The machine's complete state.
 
     Attributes:
@@ -61,7 +61,7 @@ class WatchState(NamedTuple):
         failures: how many streams in a row have ended without an answer.
     """
 
-    phase: WatchPhase
+    phase: HealthPhase
     used: float
     started: float
     next_start: float = math.inf
@@ -87,7 +87,7 @@ class Ended(NamedTuple):
 
 
 @record
-class WatchTimerFired(NamedTuple):
+class HealthTimerFired(NamedTuple):
     """The timer is due. `used` is when a call last used the connection; `alive` is whether it is still up."""
 
     used: float
@@ -99,7 +99,7 @@ class Unwatched(NamedTuple):
     """The connection takes no more new calls."""
 
 
-WatchInput = Answered | Ended | WatchTimerFired | Unwatched
+HealthInput = Answered | Ended | HealthTimerFired | Unwatched
 
 
 @record
@@ -124,86 +124,86 @@ class GoIdle(NamedTuple):
     """Close the connection, because no call has used it within the idle timeout (CB-14)."""
 
 
-WatchEffect = BeginStream | EndStream | Tell | GoIdle | ArmTimer | CancelTimer
-WatchStep = tuple[WatchState, list[WatchEffect]]
+HealthEffect = BeginStream | EndStream | Tell | GoIdle | ArmTimer | CancelTimer
+HealthStep = tuple[HealthState, list[HealthEffect]]
 
 
 @record
-class WatchMachine(NamedTuple):
+class HealthMachine(NamedTuple):
     """The rules for the Watch of one connection. The machine holds no state: its methods are pure functions."""
 
     policy: ConnectPolicy
 
-    def begin(self, now: float, prove_within: float = math.inf) -> WatchState:
+    def begin(self, now: float, prove_within: float = math.inf) -> HealthState:
         """Return the first state; the shell then feeds `WatchTimerFired`.
 
         If the health is not known after `prove_within` seconds, it is taken to be good.
         """
-        return WatchState(WatchPhase.WAITING, now, now, now, now + prove_within)
+        return HealthState(HealthPhase.WAITING, now, now, now, now + prove_within)
 
-    def step(self, state: WatchState, input_: WatchInput, now: float, rng: Random) -> WatchStep:
+    def step(self, state: HealthState, input_: HealthInput, now: float, rng: Random) -> HealthStep:
         """Return the state after `input_`, and the effects that the shell must execute, in this order."""
-        if state.phase is WatchPhase.OVER:
+        if state.phase is HealthPhase.OVER:
             return state, []
         match input_:
             case Answered(message):
-                answered = state._replace(phase=WatchPhase.ANSWERED, next_start=math.inf, failures=0)
+                answered = state._replace(phase=HealthPhase.ANSWERED, next_start=math.inf, failures=0)
                 return self._told(answered, problem_of(message))
             case Ended():
                 return self._ended(state, input_, now, rng)
-            case WatchTimerFired():
+            case HealthTimerFired():
                 return self._timer_fired(state, input_, now)
             case Unwatched():
                 return self._over(state, [EndStream()])
 
-    def _ended(self, state: WatchState, input_: Ended, now: float, rng: Random) -> WatchStep:
+    def _ended(self, state: HealthState, input_: Ended, now: float, rng: Random) -> HealthStep:
         if not input_.alive:
             return self._gone(state)
         if input_.code == "UNIMPLEMENTED":
             return self._over(*self._told(state, ""))
-        news: list[WatchEffect] = []
-        if state.phase is WatchPhase.ANSWERED:
+        news: list[HealthEffect] = []
+        if state.phase is HealthPhase.ANSWERED:
             soonest = state.started + self.policy.initial_backoff
         else:
             state = state._replace(failures=state.failures + 1)
             soonest = state.started + self.policy.gap(state.failures, rng)
             details = f": {input_.details}" if input_.details else ""
             state, news = self._told(state, _ENDED.format(input_.code) + details)
-        state = state._replace(phase=WatchPhase.WAITING, next_start=max(now + AGAIN_AFTER, soonest))
+        state = state._replace(phase=HealthPhase.WAITING, next_start=max(now + AGAIN_AFTER, soonest))
         return state, [*news, *self._arm(state)]
 
-    def _timer_fired(self, state: WatchState, input_: WatchTimerFired, now: float) -> WatchStep:
+    def _timer_fired(self, state: HealthState, input_: HealthTimerFired, now: float) -> HealthStep:
         if not input_.alive:  # the core would dial again for a stream
             return self._gone(state)
         state = state._replace(used=max(state.used, input_.used))
         if now >= self._idle_at(state):
             return self._over(state, [EndStream(), GoIdle()])
-        effects: list[WatchEffect] = []
+        effects: list[HealthEffect] = []
         if now >= state.next_start:
-            state = state._replace(phase=WatchPhase.ASKING, started=now, next_start=math.inf)
+            state = state._replace(phase=HealthPhase.ASKING, started=now, next_start=math.inf)
             effects.append(BeginStream())
         if now >= state.prove_by:
             state, news = self._told(state, "")
             effects += news
         return state, [*effects, *self._arm(state)]
 
-    def _gone(self, state: WatchState) -> WatchStep:
+    def _gone(self, state: HealthState) -> HealthStep:
         """Stop, because the connection has ended; an attempt that waits for its health will find that out."""
         state, news = self._told(state, state.problem or "")
         return self._over(state, [*news, EndStream()])
 
-    def _over(self, state: WatchState, effects: list[WatchEffect]) -> WatchStep:
-        return state._replace(phase=WatchPhase.OVER, prove_by=math.inf), [*effects, CancelTimer()]
+    def _over(self, state: HealthState, effects: list[HealthEffect]) -> HealthStep:
+        return state._replace(phase=HealthPhase.OVER, prove_by=math.inf), [*effects, CancelTimer()]
 
-    def _told(self, state: WatchState, problem: str) -> WatchStep:
-        effects: list[WatchEffect] = [] if problem == state.problem else [Tell(problem)]
+    def _told(self, state: HealthState, problem: str) -> HealthStep:
+        effects: list[HealthEffect] = [] if problem == state.problem else [Tell(problem)]
         return state._replace(problem=problem, prove_by=math.inf), effects
 
-    def _arm(self, state: WatchState) -> list[WatchEffect]:
+    def _arm(self, state: HealthState) -> list[HealthEffect]:
         at = min(state.next_start, state.prove_by, self._idle_at(state))
         return [ArmTimer(at)] if at < math.inf else []
 
-    def _idle_at(self, state: WatchState) -> float:
+    def _idle_at(self, state: HealthState) -> float:
         """Return when the connection becomes idle; never while its health is waited for."""
         return math.inf if state.prove_by < math.inf else state.used + self.policy.idle_timeout
 

@@ -15,7 +15,7 @@ from grpc_backoff.decide.connections import health_machine as h
 from grpc_backoff.policy.presets import CONNECT
 
 IDLE = CONNECT.idle_timeout
-MACHINE = h.WatchMachine(CONNECT)
+MACHINE = h.HealthMachine(CONNECT)
 SERVING, NOT_SERVING = b"\x08\x01", b"\x08\x02"
 SAYS_NO = "the server reports NOT_SERVING"
 
@@ -24,10 +24,10 @@ class Driver:
     """Steps a machine, from the beginning of its first stream."""
 
     def __init__(self, prove_within=math.inf, **policy):
-        self.machine = h.WatchMachine(replace(CONNECT, **policy))
+        self.machine = h.HealthMachine(replace(CONNECT, **policy))
         self.now, self.effects, self.timer = 100.0, [], math.inf
         self.state = self.machine.begin(self.now, prove_within)
-        self.feed(h.WatchTimerFired(-math.inf))
+        self.feed(h.HealthTimerFired(-math.inf))
 
     def feed(self, given, after=0.0):
         self.now += after
@@ -39,7 +39,7 @@ class Driver:
 
     def wake(self, used=-math.inf, *, alive=True):
         self.now, self.timer = self.timer, math.inf
-        return self.feed(h.WatchTimerFired(used, alive))
+        return self.feed(h.HealthTimerFired(used, alive))
 
     def told(self):
         return [effect.problem for effect in self.effects if isinstance(effect, h.Tell)]
@@ -63,8 +63,8 @@ def test_a_server_without_a_health_service():
     """RO-1: UNIMPLEMENTED means that the server serves, and it is not asked again."""
     driver = Driver().feed(h.Ended("UNIMPLEMENTED"))
     assert driver.effects == [h.Tell(""), CancelTimer()]
-    assert driver.state.phase is h.WatchPhase.OVER
-    assert driver.feed(h.WatchTimerFired(0.0), 3600).effects == []
+    assert driver.state.phase is h.HealthPhase.OVER
+    assert driver.feed(h.HealthTimerFired(0.0), 3600).effects == []
 
 
 def test_a_stream_that_ends_without_an_answer():
@@ -94,7 +94,7 @@ def test_a_stream_that_ends_after_an_answer():
 
 @pytest.mark.parametrize("before", [[], [h.Answered(NOT_SERVING)], [h.Ended("INTERNAL")]])
 @pytest.mark.parametrize(
-    "end", [h.Ended("UNAVAILABLE", alive=False), h.WatchTimerFired(0.0, alive=False), h.Unwatched()]
+    "end", [h.Ended("UNAVAILABLE", alive=False), h.HealthTimerFired(0.0, alive=False), h.Unwatched()]
 )
 def test_the_connection_ends(before, end):
     """RO-1, CB-16: no stream is started on a connection that has ended, and its end says nothing about the health."""
@@ -104,7 +104,7 @@ def test_the_connection_ends(before, end):
     problem = driver.state.problem
     driver.feed(end, 0.5)
     assert driver.told() == ([""] if problem is None and not isinstance(end, h.Unwatched) else [])
-    assert (driver.state.phase, driver.effects[-1]) == (h.WatchPhase.OVER, CancelTimer())
+    assert (driver.state.phase, driver.effects[-1]) == (h.HealthPhase.OVER, CancelTimer())
     assert h.EndStream() in driver.effects
 
 
