@@ -27,6 +27,7 @@ WITHOUT = {
     "cli/refusal.py": "every command refuses in its own tests",
     "cli/operations.py": "what test_ledger.py reads in the output",
     "cli/report.py": "test_view.py shows every kind of attempt on every view",
+    "cli/watch.py": "test_connect.py runs it with every reason to stop",
     "cli/tables.py": "what test_schedule.py and test_config.py read in the output",
     "aio/call_errors.py": "both_apis/test_errors.py runs every test on both APIs",
     "sync/call_errors.py": "both_apis/test_errors.py runs every test on both APIs",

@@ -54,11 +54,8 @@ class _Hedged(SteppedCall):
 
     def _is_held(self) -> bool:
         """Return whether the copy that is about to begin must wait (HG-11), and tell the machine."""
-        wait = (
-            wait_for_next_copy(self._calls, self._copy_connections, self._next_connection)
-            if self._state.copies.live
-            else 0.0
-        )
+        live = self._state.copies.live
+        wait = wait_for_next_copy(self._calls, self._copy_connections, self._next_connection) if live else 0.0
         if wait:
             self._inputs.append(h.CopyHeld(wait))
         return wait > 0

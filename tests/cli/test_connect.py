@@ -13,9 +13,9 @@ import pytest
 import trustme
 
 from grpc_backoff import aio
-from grpc_backoff.cli.connect import Watch
 from grpc_backoff.cli.report import ChannelReport
 from grpc_backoff.cli.view import open_view
+from grpc_backoff.cli.watch import Watch
 from grpc_backoff.testing.front import FlakyFront, http1_answer, settings_then_close, silent
 from tests.cli.running import LIMIT, check_refused, connect, finished, invoke, line_with, on_terminal, running
 from tests.echo import serving
