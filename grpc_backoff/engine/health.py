@@ -40,7 +40,7 @@ class HealthWatch(Stepper[m.HealthInput]):
         tell: Callable[[str], None],
         prove_within: float = math.inf,
     ) -> None:
-        """Prepare to watch the connection of the slot `number`; `prove_within` is as in `WatchMachine.begin`."""
+        """Prepare to watch the connection of the slot `number`; `prove_within` is as in `HealthMachine.begin`."""
         super().__init__()
         self.connection = connection
         self.tell = tell

@@ -135,7 +135,7 @@ class HealthMachine(NamedTuple):
     policy: ConnectPolicy
 
     def begin(self, now: float, prove_within: float = math.inf) -> HealthState:
-        """Return the first state; the shell then feeds `WatchTimerFired`.
+        """Return the first state; the shell then feeds `HealthTimerFired`.
 
         If the health is not known after `prove_within` seconds, it is taken to be good.
         """
