@@ -47,6 +47,8 @@ LATE = {
             "aio.hooks",
             "aio.ordered_timers",
             "aio.subscription",
+            "sync.hedged_call",
+            "sync.hedging",
             "sync.hooks",
             "sync.replay",
             "installation",

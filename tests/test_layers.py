@@ -43,6 +43,7 @@ WITHOUT = {
     "ledger/inbox/handling.py": "what the APIs share, in each test of test_behaviour.py",
     "aio/request_streams.py": "both_apis/test_replay.py runs every test on both APIs",
     "aio/hedging.py": "both_apis/test_hedging.py runs every test on both APIs",
+    "sync/hedged_call.py": "both_apis/test_hedging.py and test_hedging.py make blocking calls that hedge",
     "ledger/inbox/sync.py": "test_behaviour.py runs every test on both APIs",
     "ledger/operating.py": "the methods of `Ledger` for an operator; test_ledger.py calls each",
     "ledger/upkeep.py": "a part of each delivery; test_delivery.py and test_kills.py await all that it does",

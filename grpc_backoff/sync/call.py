@@ -357,6 +357,8 @@ class BlockingCall(SteppedCall):
         self._inputs.append(input_)
 
     def _finish(self, effect: m.Finish) -> None:
+        if effect is m.AS_ATTEMPT:  # as most calls end; its result or error is known
+            return
         if effect.ending is m.Ending.EXHAUSTED:
             self._error = self._exhausted(effect)
         elif effect.ending is m.Ending.TIMED_OUT:
