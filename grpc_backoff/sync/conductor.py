@@ -18,14 +18,11 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import heapq
-import itertools
 import logging
 import math
 import sys
 import threading
 import time
-from collections.abc import Callable
 from contextvars import Context
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -33,6 +30,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from grpc_backoff.base.process import after_fork
 from grpc_backoff.base.threads import new_queue
 from grpc_backoff.sync.pump import Pump, Standby, needs_pump
+from grpc_backoff.sync.timers import Timer, Timers, Work
 
 _LOG = logging.getLogger(__name__)
 
@@ -47,11 +45,7 @@ _TURN = 0.05
 """The longest turn of a thread that runs the work because no other can be started, in seconds."""
 _ENDS_WITHIN = 0.5
 """How long the exit of the interpreter waits for the thread, in seconds."""
-_FEW = 64
-"""How many timers accumulate before cancelled ones are removed. After each removal, twice the remaining number may
-accumulate, if that is more."""
 
-Work = Callable[[], object]
 T = TypeVar("T")
 
 
@@ -82,19 +76,6 @@ if TYPE_CHECKING:
             ...
 
 
-class Timer:
-    """A piece of work that is scheduled for a certain time."""
-
-    __slots__ = ("work",)
-
-    def __init__(self, work: Work) -> None:
-        self.work: Work | None = work
-
-    def cancel(self) -> None:
-        """Cancel the work; harmless if it has run. Thread-safe."""
-        self.work = None
-
-
 class Conductor:
     """A thread that runs posted work in order, and scheduled work at its time."""
 
@@ -112,13 +93,7 @@ class Conductor:
         """Held by the thread that runs the work."""
         self._runner: int | None = None
         """The identity of that thread, while it runs the work."""
-        self._timers: list[tuple[float, int, Timer]] = []
-        self._new: SimpleQueue[tuple[float, Timer]] = new_queue()
-        """The timers that other threads have armed, until the thread keeps them."""
-        self._wakes = math.inf
-        """When the thread looks at the timers at the latest; infinity if there is no thread, or no such time."""
-        self._most = _FEW
-        self._numbers = itertools.count()
+        self._timers = Timers()
         self._polled: dict[Polled, None] = {}
         self._next_look = 0.0
         self._users: dict[object, None] = {}
@@ -206,10 +181,8 @@ class Conductor:
         """
         timer = Timer(callback)
         if self.is_here():
-            self._keep(when, timer)
-            return timer
-        self._new.put((when, timer))  # before the check: the thread looks here once more after it has set `_wakes`
-        if when < self._wakes or self._new.qsize() > _FEW:
+            self._timers.keep(when, timer)
+        elif self._timers.pass_on(when, timer):
             self.post(_nothing)
         return timer
 
@@ -245,12 +218,11 @@ class Conductor:
 
     def _renew(self) -> None:
         """Replace what was made before gevent patched the process: all greenlets would sleep in it (FK-4)."""
-        work, timers = self._work, self._new
-        self._work, self._new, self._lock, self._turns = new_queue(), new_queue(), threading.RLock(), threading.Lock()
+        work = self._work
+        self._work, self._lock, self._turns = new_queue(), threading.RLock(), threading.Lock()
         while not work.empty():
             self._work.put(work.get_nowait())
-        while not timers.empty():
-            self._new.put(timers.get_nowait())
+        self._timers.renew()
 
     def _run(self) -> None:
         with self._turns:
@@ -272,80 +244,41 @@ class Conductor:
                 idle_since = None
             elif idle_since is None:
                 idle_since = self.now()
-            stays = None if idle_since is None else idle_since + _LINGERS
+            stays = math.inf if idle_since is None else idle_since + _LINGERS
             self._turn(stays)
             if self._stopping:
                 self._thread = None
                 return
-            if stays is not None and not self._users and self.now() >= stays and self._ends():
+            if not self._users and self.now() >= stays and self._ends():
                 return
 
-    def _turn(self, stays: float | None) -> None:
+    def _turn(self, stays: float) -> None:
         """Run what is due; if nothing is, wait for it until `stays`, on the clock."""
         self._runner = threading.get_ident()
         try:
-            until = self._wait_until(stays)
+            until = self._timers.wait_until(min(stays, self._next_look) if self._polled else stays)
             if self._pump is None and needs_pump() and self._standby.wait(_TURN):
                 until = -math.inf
             self._take(until)
-            self._fire()
+            now = self.now()
+            while (work := self._timers.take_due(now)) is not None:
+                _do(work)
             self._look()
         finally:
-            self._runner, self._wakes = None, math.inf
+            self._runner, self._timers.wakes = None, math.inf
 
-    def _wait_until(self, stays: float | None) -> float | None:
-        while True:
-            self._keep_new()
-            until = self._next_moment(stays)
-            self._wakes = math.inf if until is None else until
-            if self._new.empty():
-                return until
-
-    def _next_moment(self, stays: float | None) -> float | None:
-        moments = [] if stays is None else [stays]
-        while self._timers and self._timers[0][2].work is None:
-            heapq.heappop(self._timers)
-        if self._timers:
-            moments.append(self._timers[0][0])
-        if self._polled:
-            moments.append(self._next_look)
-        return min(moments) if moments else None
-
-    def _take(self, until: float | None) -> None:
+    def _take(self, until: float) -> None:
         """Run the queued work, or wait for some."""
-        left = _LONGEST_WAIT if until is None else until - self.now()
         with contextlib.suppress(Empty):
-            _do(take(self._work, min(max(0.0, left), _LONGEST_WAIT)))
+            _do(take(self._work, min(max(0.0, until - self.now()), _LONGEST_WAIT)))
             for _ in range(self._work.qsize()):  # no more than this, because timers need their turn too
                 _do(self._work.get_nowait())
-
-    def _fire(self) -> None:
-        now = self.now()
-        while self._timers and self._timers[0][0] <= now:
-            timer = heapq.heappop(self._timers)[2]
-            work, timer.work = timer.work, None
-            if work is not None:
-                _do(work)
 
     def _look(self) -> None:
         if self._polled and self.now() >= self._next_look:
             self._next_look = self.now() + LOOK_EVERY
             for polled in tuple(self._polled):
                 _do(polled.look)
-
-    def _keep(self, when: float, timer: Timer) -> None:
-        if len(self._timers) >= self._most:
-            self._timers = [kept for kept in self._timers if kept[2].work is not None]
-            heapq.heapify(self._timers)
-            self._most = max(_FEW, 2 * len(self._timers))
-        heapq.heappush(self._timers, (when, next(self._numbers), timer))
-
-    def _keep_new(self) -> None:
-        with contextlib.suppress(Empty):
-            while True:
-                when, timer = self._new.get_nowait()
-                if timer.work is not None:
-                    self._keep(when, timer)
 
     def _ends(self) -> bool:
         """End the thread, unless work has been posted in the meantime; return whether it ends."""

@@ -55,7 +55,7 @@ def test_cancelled_timers_do_not_pile_up(conductor, others):
         conductor.call_at(due, int)
     for _ in range(5000):
         conductor.call_at(due, int).cancel()
-    conductor.call_at(conductor.now(), lambda: fired.append(len(conductor._timers)))
+    conductor.call_at(conductor.now(), lambda: fired.append(len(conductor._timers._kept)))
     until(lambda: fired)
     assert others <= fired[0] < 200 + 2 * others
 
@@ -65,7 +65,7 @@ def test_timers_do_not_wake_the_thread(conductor, monkeypatch):
     fired, turns, turn = [], [], conductor._turn
     conductor.join(fired.append)
     conductor.call_at(conductor.now() + 1.0, lambda: fired.append(1))
-    until(lambda: conductor._wakes < conductor.now() + 10)
+    until(lambda: conductor._timers.wakes < conductor.now() + 10)
     monkeypatch.setattr(conductor, "_turn", lambda *how: turns.append(1) or turn(*how))
     for _ in range(50):
         conductor.call_at(conductor.now() + 60, int).cancel()
