@@ -88,7 +88,7 @@ class CoreConnection(CoreDial, Gate):
         check: returns the state as the integer that grpcio's core uses; raises ValueError once the channel is closed.
         now: the conductor's clock.
         fail_fast: the value of `wait_for_ready` that makes grpcio's own calls on this connection fail-fast.
-        calls: a token for each call in progress on this connection.
+        calls: a token for each call in progress on this connection; with the times when they began, if it is watched.
         used: when a call last ended on it, in seconds on the conductor's clock.
         retired: whether new calls must use another connection.
         served: whether the server has answered a call (CB-7).
@@ -101,7 +101,9 @@ class CoreConnection(CoreDial, Gate):
         """Start to dial; `limit` is the attempt's time limit, in seconds. `tell` is called with the outcome."""
         super().__init__(owner, tell)
         self.fail_fast = owner.fail_fast
-        self.calls: set[object] | CallTimes = CallTimes(self.now) if owner.times_calls else set()
+        self._times = CallTimes(self.now) if owner.times_calls else None
+        # A set itself, because the methods of a class derived from it would cost each call more (TH-2).
+        self.calls: set[object] | CallTimes = set() if self._times is None else self._times
         self._condemned = ""
         self._left = False
         self.used = -math.inf
@@ -174,15 +176,15 @@ class CoreConnection(CoreDial, Gate):
 
     def failed(self, code: grpc.StatusCode | None, token: object = None, details: str | bytes | None = "") -> None:
         """Record a call's failure; if the connection broke at the same time, look at it at once. Thread-safe."""
-        calls, name = self.calls, "" if code is None else code.name
+        times, name = self._times, "" if code is None else code.name
         text = details.decode(errors="replace") if isinstance(details, bytes) else details or ""
         if self._connector.pings:
             self._complaints.look(text)
-        if type(calls) is CallTimes:
+        if times is not None:
             if name and shows_life(name):
-                calls.hear()
-            elif (began := calls.pop(token, None)) is not None:
-                self._connector.conductor.post(partial(self.unanswered, began, calls.heard))
+                times.hear()
+            elif (began := times.pop(token, None)) is not None:
+                self._connector.conductor.post(partial(self.unanswered, began, times.heard))
         if name and pays(name, text):
             self.served = True
             return
@@ -239,12 +241,12 @@ class CoreConnection(CoreDial, Gate):
 
     def quiet(self) -> float:
         """Return for how many seconds nothing has arrived from the peer; infinity if nothing has, or if unwatched."""
-        return self.now() - self.calls.heard if isinstance(self.calls, CallTimes) else math.inf
+        return math.inf if self._times is None else self.now() - self._times.heard
 
     @property
     def hear(self) -> Callable[[], None] | None:
         """What notes each message that arrives; None if the peer is not watched."""
-        return self.calls.hear if isinstance(self.calls, CallTimes) else None
+        return None if self._times is None else self._times.hear
 
     def ask(self, within: float, tell: Callable[[LivenessReply], object]) -> None:
         """Ask whether the peer is alive; see `Gate.ask` (LV-1)."""
