@@ -52,8 +52,6 @@ _OF_CONNECTIONS = (m.ConnectionReady, m.NoConnection)
 _WAITING, _DONE = m.CallPhase.WAITING, m.CallPhase.DONE  # up to Python 3.11, access to a member is slow
 OK_CODE = grpc.StatusCode.OK
 
-_BLOCKING_STYLES = ("__call__", "with_call")
-
 Entry = tuple[CoreConnection, object, Any]
 """A connection that a call has entered, the token that keeps it open until the call leaves, and grpc's own
 multicallable on it. This is a plain tuple, because every call on a READY channel creates one."""
@@ -67,7 +65,7 @@ class Attempts:
             enters only if no other serves; None if the call has just been made.
     """
 
-    __slots__ = ("_arguments", "_arity", "_replay", "_request", "_single", "_style", "enter")
+    __slots__ = ("_arguments", "_in_background", "_replay", "_request", "_single", "_style", "enter")
 
     def __init__(
         self,
@@ -81,8 +79,8 @@ class Attempts:
         single: bool = False,
     ) -> None:
         self.enter = enter
-        self._arity = arity
         self._style = style
+        self._in_background = style == "future" or arity.endswith("stream")
         self._request = request
         self._arguments = arguments
         self._replay = replay
@@ -99,12 +97,11 @@ class Attempts:
         request = self._request if replay is None else replay.attempt()
         if instead:
             metadata = replaced(metadata, instead)
-        in_background = self._style not in _BLOCKING_STYLES or self._arity.endswith("stream")
+        in_background = self._in_background
         if in_background:
             connection.streamed = True
         # The call is fail-fast in the core. If the connection breaks just as a wait-for-ready call is assigned to it,
         # the core would keep the call waiting for the core's own next attempt, long after this channel is READY again.
-        blocking = self._style in _BLOCKING_STYLES and self._arity == "stream_unary"
         try:
             call = getattr(method, self._style)(
                 request,
@@ -120,12 +117,12 @@ class Attempts:
                 raise refusal from None
             call = failed_call(refusal)
         finally:
-            if replay is not None and blocking:
+            if replay is not None and not in_background:
                 replay.end(request)
         if in_background:
             guard_call(call)
-        if replay is not None and not blocking and not call.add_callback(partial(replay.end, request)):
-            replay.end(request)
+            if replay is not None and not call.add_callback(partial(replay.end, request)):
+                replay.end(request)
         if self._single:  # its caller already holds the call
             token = object()
             connection.calls.add(token)
