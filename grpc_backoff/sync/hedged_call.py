@@ -99,8 +99,9 @@ class Hedged(SteppedCall):
     def _carry_out(self, effect: h.Effect) -> None:
         if isinstance(effect, h.Choose):
             self._choose(effect.copy, effect.at)
-            effect = effect.end
-        super()._carry_out(effect)
+            self._finish(effect.end)
+        else:
+            super()._carry_out(effect)
 
     @abstractmethod
     def _choose(self, number: int | None, at: float | None) -> None:
