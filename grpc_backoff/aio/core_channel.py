@@ -17,6 +17,7 @@ import grpc.aio
 from grpc_backoff.aio.finished import fail_call, release_core
 from grpc_backoff.aio.loops import until_done
 from grpc_backoff.aio.stream_attempt import StreamAttempt
+from grpc_backoff.base.record import NamedTuple, record
 from grpc_backoff.decide.connections.core_texts import LIVENESS_METHOD, LIVENESS_SERVICE, WATCH_METHOD, proxy_header
 from grpc_backoff.engine.gate import Gate, LivenessReply
 from grpc_backoff.grpcio import aio_private
@@ -34,6 +35,37 @@ _POLL, _POLLS = 0.01, 25
 
 def _ignore() -> None:
     pass
+
+
+def _any_end(_call: grpc.aio.Call) -> bool:
+    return True
+
+
+def _no_end(_call: grpc.aio.Call) -> bool:
+    return False
+
+
+@record
+class Callbacks(NamedTuple):
+    """What a core channel tells its owner, and what it asks.
+
+    Attributes:
+        drained: called once the channel is retired and its calls have ended; should close it.
+        changed: called when the core has left the state that was last passed to `watch`.
+        judge: called with each call that has ended; returns whether the server has answered it. By default, every call
+            that ends counts as answered.
+        noticed: called when the server has first answered a call, and with the end of each call before that.
+        ending: called at the end of each call, before anything else; only on a `PingingChannel`.
+    """
+
+    drained: Callable[[], None] = _ignore
+    changed: Callable[[], None] = _ignore
+    judge: Callable[[grpc.aio.Call], bool] = _any_end
+    noticed: Callable[[], None] = _ignore
+    ending: Callable[[], None] = _ignore
+
+
+_NO_OWNER = Callbacks(judge=_no_end)
 
 
 def _shut_down(_try_to_connect: bool) -> int:
@@ -80,10 +112,7 @@ class CoreChannel(Gate):
         channel: Any,
         loop: asyncio.AbstractEventLoop,
         now: Callable[[], float],
-        drained: Callable[[], None] = _ignore,
-        changed: Callable[[], None] = _ignore,
-        judge: Callable[[grpc.aio.Call], bool] | None = None,
-        noticed: Callable[[], None] = _ignore,
+        callbacks: Callbacks = Callbacks(),  # noqa: B008 - a constant
     ) -> None:
         """Take ownership of a new channel.
 
@@ -91,11 +120,7 @@ class CoreChannel(Gate):
             channel: the channel.
             loop: the event loop that it belongs to.
             now: returns the time of the end of a call, in seconds.
-            drained: called once the channel is retired and its calls have ended; should close it.
-            changed: called when the core has left the state that was last passed to `watch`.
-            judge: called with each call that has ended; returns whether the server has answered it. By default, every
-                call that ends counts as answered.
-            noticed: called when the server has first answered a call, and with the end of each call before that.
+            callbacks: what to call until the channel is closed or given up.
         """
         self.channel: grpc.aio.Channel = channel
         self.check = aio_private.state_check(channel)
@@ -108,10 +133,7 @@ class CoreChannel(Gate):
         """The channel's last state, as the core's integer, once it is closed; None while it is open."""
         self._loop = loop
         self._now = now
-        self._drained = drained
-        self._changed = changed
-        self._judge = judge
-        self._noticed = noticed
+        self._callbacks = callbacks
         self.owners: dict[weakref.ref[grpc.aio.Call], object] = {}
         """The owners of the calls; a plain dictionary, because the methods of weak ones are written in Python."""
         self.forget = self.owners.pop
@@ -147,7 +169,7 @@ class CoreChannel(Gate):
         self.running -= 1
         self.left = self._now()
         if self.retired and not self.running:
-            self._drained()
+            self._callbacks.drained()
 
     def _stream_ended(self, held: weakref.ref[grpc.aio.Call]) -> None:
         """Keep the core's call if its write has failed, so that closing the channel can cancel it."""
@@ -156,30 +178,20 @@ class CoreChannel(Gate):
             self._unread = [pair for pair in self._unread if aio_private.has_stand_in(pair[1])]
             self._unread.append((held, core))
 
-    def watch_ends(self, look: Callable[[], None]) -> None:
-        """Call `look` at the end of each call, before anything else."""
-        ended = self.ended
-
-        def look_first() -> None:
-            look()
-            ended()
-
-        self.ended = look_first  # type: ignore[method-assign] # calls on other channels do not pay for this
-
     def _first_ended(self, held: weakref.ref[grpc.aio.Call]) -> None:
         """Record the end of a call that began before the server had answered one."""
         call, served = held(), self.served
         if call is not None and not served:
-            self.served = self._judge is None or self._judge(call)
+            self.served = self._callbacks.judge(call)
         self.ended()
         if not served:
-            self._noticed()
+            self._callbacks.noticed()
 
     def answered(self) -> None:
         """Record that the server has answered a call."""
         if not self.served:
             self.served = True
-            self._noticed()
+            self._callbacks.noticed()
 
     def calls(self) -> list[tuple[grpc.aio.Call, object]]:
         """Return every call made on this channel that is still referenced, finished or not, with its owner."""
@@ -191,7 +203,7 @@ class CoreChannel(Gate):
         if not self.retired:
             self.retired = True
             if not self.running:
-                self._drained()
+                self._callbacks.drained()
 
     def shown(self) -> int:
         """Return the channel's state, or its last one if it is closed, as the integer that grpcio's core uses."""
@@ -290,16 +302,12 @@ class CoreChannel(Gate):
     def _tell(self, asked: int) -> None:
         if asked == self._asked:
             self._watched = None
-            self._changed()
+            self._callbacks.changed()
 
     def leave_alone(self) -> object:
         """Accept no calls and do not touch the core any more: it belongs to another process; return what to keep."""
-        kept = self.channel, self._tasks, self.calls(), self._unread
-        self.retired, self.held, self.last_state = True, None, aio_private.SHUTDOWN_NUMBER
-        self.check = _shut_down
-        self.channel, self._tasks, self.owners, self._unread = NO_CHANNEL, set(), {}, []
-        self._asking = None
-        self.running, self._drained, self._changed, self._noticed = 0, _ignore, _ignore, _ignore
+        kept = self._let_go(), self._tasks, self.calls(), self._unread
+        self._tasks, self.owners, self._unread, self._asking, self.running = set(), {}, [], None, 0
         return kept
 
     def is_unused(self) -> bool:
@@ -311,11 +319,13 @@ class CoreChannel(Gate):
         """Leave the open channel to another owner, and take it for closed; finished calls release it."""
         for call, _ in self.calls():
             release_core(call)
+        return self._let_go()
+
+    def _let_go(self) -> grpc.aio.Channel:
+        """Take the channel for closed, and return it to be kept or used by another owner."""
         self.retired, self.held, self.last_state = True, None, aio_private.SHUTDOWN_NUMBER
         self.check = _shut_down
-        self._drained = self._changed = self._noticed = _ignore
-        self._judge = lambda _call: False
-        self.__dict__.pop("ended", None)  # what `watch_ends` has put there refers to this object
+        self._callbacks = _NO_OWNER
         channel, self.channel = self.channel, NO_CHANNEL
         return channel
 
@@ -332,9 +342,7 @@ class CoreChannel(Gate):
                 await _ended(running, grace, self._loop)
         finally:
             self.last_state = self.shown()
-            self._drained = self._changed = self._noticed = _ignore
-            self._judge = lambda _call: False
-            self.__dict__.pop("ended", None)  # what `watch_ends` has put there refers to this object
+            self._callbacks = _NO_OWNER  # the owner refers to this object
             await self.channel.close()
             if self.running:  # before 1.8x, grpcio does not cancel calls that no task is waiting for
                 for call, _ in self.calls():
@@ -365,6 +373,15 @@ class CoreChannel(Gate):
             for call in running:
                 call.cancel()
             await _release_all(own)
+
+
+class PingingChannel(CoreChannel):
+    """A core channel with keepalive, whose server may complain about pings: only its calls pay for `ending`."""
+
+    def ended(self) -> None:
+        """Call `ending`, then record the end of a call."""
+        self._callbacks.ending()
+        super().ended()
 
 
 async def _ended(calls: Iterable[grpc.aio.Call], within: float, loop: asyncio.AbstractEventLoop) -> None:

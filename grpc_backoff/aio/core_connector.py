@@ -27,7 +27,7 @@ from weakref import WeakSet
 import grpc
 import grpc.aio
 
-from grpc_backoff.aio.core_channel import NO_CHANNEL, CoreChannel
+from grpc_backoff.aio.core_channel import NO_CHANNEL, Callbacks, CoreChannel, PingingChannel
 from grpc_backoff.aio.loop_clock import LoopClock
 from grpc_backoff.aio.loops import close_with, is_here, until_done
 from grpc_backoff.base.status import Loss
@@ -65,11 +65,9 @@ class CoreConnection(CoreDial):
         """Start to dial; `limit` is the attempt's time limit, in seconds. `tell` is called with the outcome."""
         super().__init__(owner, tell)
         channel, made, self._spare_key = owner.channel_for(limit)
-        self.core_channel = CoreChannel(
-            channel, owner.loop, owner.clock.now, self.look, self._left, self._judge, self.look
-        )
-        if owner.pings:
-            self.core_channel.watch_ends(self._look_for_complaint)
+        callbacks = Callbacks(self.look, self._left, self._judge, self.look, self._look_for_complaint)
+        kind = PingingChannel if owner.pings else CoreChannel
+        self.core_channel = kind(channel, owner.loop, owner.clock.now, callbacks)
         self._closing = False
         self._question: grpc.aio.Call | None = None
         connections.add(self)

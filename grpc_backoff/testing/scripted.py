@@ -29,7 +29,7 @@ import grpc
 import grpc.aio
 
 from grpc_backoff.aio.channel import Channel, Interceptors
-from grpc_backoff.aio.core_channel import CoreChannel
+from grpc_backoff.aio.core_channel import Callbacks, CoreChannel
 from grpc_backoff.config.channel_settings import ChannelSettings, Options
 from grpc_backoff.config.target import AF_UNIX, Target, parse_target
 from grpc_backoff.decide.connections.core_texts import Link
@@ -121,7 +121,8 @@ class _ServedConnection:
     ) -> None:
         self.scripted = scripted
         self.alive, self.loss, self.lost = scripted.alive, scripted.loss, scripted.lost
-        self.core_channel = CoreChannel(channel, asyncio.get_running_loop(), script.clock.now, judge=self._judge)
+        callbacks = Callbacks(judge=self._judge)
+        self.core_channel = CoreChannel(channel, asyncio.get_running_loop(), script.clock.now, callbacks)
         self.core_channel.check = self._check
         self._now = script.clock.now
         self._line = line

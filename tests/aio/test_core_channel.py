@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from grpc_backoff import aio
-from grpc_backoff.aio.core_channel import CoreChannel
+from grpc_backoff.aio.core_channel import Callbacks, CoreChannel
 from grpc_backoff.decide.connections import dial_machine as m
 from tests.aio.trying import until
 from tests.echo import EchoStub, Message, serving
@@ -28,7 +28,8 @@ async def core(drained):
     """A READY core channel to an echo server."""
     async with serving() as port:
         plain = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
-        core = CoreChannel(plain, asyncio.get_running_loop(), time.monotonic, lambda: drained.append(core))
+        callbacks = Callbacks(drained=lambda: drained.append(core))
+        core = CoreChannel(plain, asyncio.get_running_loop(), time.monotonic, callbacks)
         await plain.channel_ready()
         yield core
         await core.close()
@@ -93,7 +94,7 @@ async def test_a_failed_write_is_one_end(core):
 async def test_ends_are_noticed_until_the_server_has_answered(core):
     """CB-7: each end is reported until the server has answered a call; the ends of calls that began before are not."""
     noticed, answers = [], iter([False, True])
-    core._noticed, core._judge = lambda: noticed.append(core.served), lambda _call: next(answers)
+    core._callbacks = Callbacks(noticed=lambda: noticed.append(core.served), judge=lambda _call: next(answers))
     calls = [begun(core) for _ in range(4)]
     for call in calls:
         await finish(call)
@@ -181,7 +182,8 @@ async def test_only_the_end_of_the_latest_state_is_told():
     told = []
     async with serving() as port:
         plain = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
-        core = CoreChannel(plain, asyncio.get_running_loop(), time.monotonic, changed=lambda: told.append("left"))
+        callbacks = Callbacks(changed=lambda: told.append("left"))
+        core = CoreChannel(plain, asyncio.get_running_loop(), time.monotonic, callbacks)
         core.watch(m.IDLE)
         await asyncio.sleep(0.05)
         assert told == []
