@@ -19,7 +19,7 @@ from grpc_backoff.aio.calls import Calls
 from grpc_backoff.aio.listeners import Listeners
 from grpc_backoff.aio.loop_clock import LoopClock
 from grpc_backoff.aio.loops import ended_at_home, is_here, keeps_time
-from grpc_backoff.aio.multicallables import LAST_INTERCEPTORS, MULTICALLABLES, CallingChannel
+from grpc_backoff.aio.multicallables import MULTICALLABLES, CallingChannel
 from grpc_backoff.aio.pending import PendingCalls
 from grpc_backoff.aio.pool import ConnectionPool
 from grpc_backoff.aio.shares import Share, Shares, shared_pool
@@ -79,7 +79,6 @@ class Channel(CallingChannel, grpc.aio.Channel):
             grpc.ssl_channel_credentials() if self._source is not None else cast("Any", credentials),
             core_options,
             compression,
-            LAST_INTERCEPTORS,
         )
         intercepting = self._interceptor_channel.open(interceptors)  # grpc itself rejects invalid arguments here
         # As on grpc's own channel, clients append to these lists and replace them, so each call reads them again.

@@ -1,7 +1,8 @@
 """The interceptor channel: a channel of grpc's own that runs interceptors and never connects.
 
-An intercepted call is made on the interceptor channel. The channel's interceptors are followed by this library's own
-(`multicallables.py`), which makes the call on the real connection, so this channel's core never dials.
+An intercepted call is made on the interceptor channel. The channel's interceptors are followed by this library's own,
+which passes the call back to the multicallable that made it (`call_through`). The multicallable makes the call on the
+real connection, so this channel's core never dials.
 
 The first one is created through `grpc.aio`'s public names, because tracing libraries replace these with functions
 that add interceptors. Those functions may lead back to this library: a program may have assigned
@@ -11,19 +12,24 @@ constructor is running and ends such a cycle at grpcio's own class.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 import grpc
 import grpc.aio
 
 from grpc_backoff.config.channel_settings import typed_pairs
+from grpc_backoff.engine.method import Arguments
 from grpc_backoff.grpcio.aio_private import GrpcioChannel, constructors, core_channel
 from grpc_backoff.grpcio.private import NOWHERE, UNSEEN
 
 Constructor = Callable[..., grpc.aio.Channel]
+Forward = Callable[[grpc.aio.ClientCallDetails, object], object]
 Interceptors = Sequence[grpc.aio.ClientInterceptor]
 Options = Sequence[tuple[str | bytes, object]]
 
@@ -34,6 +40,8 @@ LISTS: Mapping[str, str] = {
     "stream_stream": "_stream_stream_interceptors",
 }
 """The names of the interceptor lists in a `grpc.aio.Channel`, by arity: private names, but clients change the lists."""
+
+_FORWARD: ContextVar[Forward] = ContextVar("grpc_backoff_forward")
 
 _MOST_ACCEPTED = 256
 _accepted: dict[Hashable, None] = {}
@@ -54,7 +62,7 @@ _making = _Making()
 class InterceptorChannel:
     """One channel's interceptor channel, created when there are interceptors to run."""
 
-    __slots__ = ("_channel", "_compression", "_last", "_options", "_target", "always", "credentials")
+    __slots__ = ("_channel", "_compression", "_options", "_target", "always", "credentials")
 
     def __init__(
         self,
@@ -62,9 +70,8 @@ class InterceptorChannel:
         credentials: grpc.ChannelCredentials | None,
         options: Options,
         compression: grpc.Compression | None,
-        last: Mapping[str, grpc.aio.ClientInterceptor],
     ) -> None:
-        """Intercept the calls to a target; `last` has this library's own interceptors, by arity."""
+        """Intercept the calls to a target."""
         self._target = target
         self.credentials = credentials
         self._options = (
@@ -72,7 +79,6 @@ class InterceptorChannel:
             *options,
         )  # channelz should not show a channel that never connects
         self._compression = compression
-        self._last = last
         self._channel: grpc.aio.Channel | None = None
         self.always = False
         """Whether all calls use it, because another library has replaced grpc's channel class, and may change
@@ -88,7 +94,7 @@ class InterceptorChannel:
         known = None if interceptors else self._known_as(make)
         if known in _accepted:
             return {arity: [] for arity in LISTS}
-        outer, _making.chain = _making.chain, [*(interceptors or ()), *self._last.values()]
+        outer, _making.chain = _making.chain, [*(interceptors or ()), *_LAST.values()]
         security = () if self.credentials is None else (self.credentials,)
         # Pass the interceptors by keyword, because that is where tracing libraries look for them.
         named = {"options": self._options, "compression": self._compression, "interceptors": _making.chain}
@@ -96,7 +102,7 @@ class InterceptorChannel:
             made = make(self._target, *security, **named)
         finally:
             _making.chain = outer
-        found = {arity: [one for one in _listed(made, arity) if one is not self._last[arity]] for arity in LISTS}
+        found = {arity: [one for one in _listed(made, arity) if one is not _LAST[arity]] for arity in LISTS}
         self.always = type(made) is not GrpcioChannel
         if self.always or any(found.values()):
             self._channel = made
@@ -135,7 +141,7 @@ class InterceptorChannel:
         This changes the list in place, because grpc's multicallables keep the list that their channel had when they
         were created.
         """
-        _listed(self.channel, arity)[:] = [*(interceptors or ()), self._last[arity]]
+        _listed(self.channel, arity)[:] = [*(interceptors or ()), _LAST[arity]]
 
     async def close(self, grace: float | None) -> None:
         """Close the interceptor channel; calls still running after `grace` seconds are cancelled."""
@@ -180,3 +186,62 @@ def _name(credentials: grpc.ChannelCredentials | None) -> str:
 def _listed(channel: grpc.aio.Channel, arity: str) -> list[object]:
     found: list[Any] = getattr(channel, LISTS[arity], [])  # another library's class may have none
     return found
+
+
+# The last interceptor.
+
+
+def call_through(
+    method: Callable[..., grpc.aio.Call], request: object, arguments: Arguments, forward: Forward
+) -> grpc.aio.Call:
+    """Call a method of an interceptor channel; what its interceptors pass on goes to `forward`, which makes the call.
+
+    They may have changed the details, and the request.
+    """
+    token = _FORWARD.set(forward)  # interceptors run in a task, which inherits this
+    try:
+        return method(request, **arguments._asdict())
+    finally:
+        _FORWARD.reset(token)
+
+
+async def _forward(_last: object, _continuation: object, details: grpc.aio.ClientCallDetails, request: object) -> Any:
+    call: Any = _FORWARD.get()(details, request)
+    task = asyncio.current_task()
+    assert task is not None, "an interceptor is a coroutine"
+    task.add_done_callback(partial(_give_up, call))
+    return call
+
+
+def _give_up(call: grpc.aio.Call, task: asyncio.Task[object]) -> None:
+    """Cancel a call whose interceptors were cancelled before they returned it: its caller cannot.
+
+    Tracers await the call's status before they return it. With plain grpcio, such a call runs on at the server.
+    """
+    if task.cancelled():
+        call.cancel()
+
+
+class _LastUnaryUnary(grpc.aio.UnaryUnaryClientInterceptor):
+    intercept_unary_unary: Any = _forward
+
+
+class _LastUnaryStream(grpc.aio.UnaryStreamClientInterceptor):
+    intercept_unary_stream: Any = _forward
+
+
+class _LastStreamUnary(grpc.aio.StreamUnaryClientInterceptor):
+    intercept_stream_unary: Any = _forward
+
+
+class _LastStreamStream(grpc.aio.StreamStreamClientInterceptor):
+    intercept_stream_stream: Any = _forward
+
+
+_LAST: dict[str, grpc.aio.ClientInterceptor] = {
+    "unary_unary": _LastUnaryUnary(),
+    "unary_stream": _LastUnaryStream(),
+    "stream_unary": _LastStreamUnary(),
+    "stream_stream": _LastStreamStream(),
+}
+"""The last interceptor for each arity; four objects, because grpc registers each under one arity only."""

@@ -1,4 +1,4 @@
-"""Multicallables that outlive connections (CH-2), and the interceptors that come after a program's own.
+"""Multicallables that outlive connections (CH-2).
 
 A call takes one of three paths:
 
@@ -8,16 +8,15 @@ A call takes one of three paths:
   first path.
 * If there are interceptors, which may be added and removed at any time, the call passes through grpc's interceptor
   machinery on a channel that never connects (`interceptor_channel.py`). The last interceptor is this library's own and
-  makes the call on one of the first two paths. So interceptors run at once, as on a plain channel. They see the wait
-  and its failures, can answer without a connection, and cannot make a dead connection redial.
+  passes the call on to `forward`, which makes it on one of the first two paths. So interceptors run at once, as on a
+  plain channel. They see the wait and its failures, can answer without a connection, and cannot make a dead connection
+  redial.
 """
 
 from __future__ import annotations
 
-import asyncio
 from asyncio import AbstractEventLoop, _get_running_loop  # the public function raises without a loop: it is slower
 from collections.abc import Callable, Container
-from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import ref
@@ -31,7 +30,7 @@ from grpc_backoff.aio.calls import Calls
 from grpc_backoff.aio.core_channel import CoreChannel
 from grpc_backoff.aio.core_connector import CoreConnection
 from grpc_backoff.aio.finished import make_failable
-from grpc_backoff.aio.interceptor_channel import LISTS, InterceptorChannel, channel_to_nowhere
+from grpc_backoff.aio.interceptor_channel import LISTS, InterceptorChannel, call_through, channel_to_nowhere
 from grpc_backoff.aio.loops import refuse_elsewhere
 from grpc_backoff.aio.pool import ConnectionPool
 from grpc_backoff.aio.shares import Share
@@ -164,11 +163,7 @@ class MultiCallable(Sender):
         through.arrange(self.arity, getattr(self.channel, self._interceptors))
         if self._intercepted is None:
             self._intercepted = self._on_channel(through.channel)
-        token = _ROUTE.set(self)  # interceptors run in a task, which inherits this
-        try:
-            return self._intercepted(request, **arguments._asdict())
-        finally:
-            _ROUTE.reset(token)
+        return call_through(self._intercepted, request, arguments, self.forward)
 
     def forward(self, details: grpc.aio.ClientCallDetails, request: object) -> object:
         """Make the call that the interceptors have passed on; they may have changed its method."""
@@ -278,9 +273,6 @@ def _watched(
     return call
 
 
-_ROUTE: ContextVar[MultiCallable] = ContextVar("grpc_backoff_route")
-
-
 class _OneRequest(MultiCallable):
     takes_one_request = True
 
@@ -365,45 +357,3 @@ MULTICALLABLES: dict[str, type[MultiCallable]] = {
     kind.arity: kind for kind in (_UnaryUnary, _UnaryStream, _StreamUnary, _StreamStream)
 }
 """Multicallable classes, by the name of the channel method that creates each."""
-
-
-async def _forward(_last: object, _continuation: object, details: grpc.aio.ClientCallDetails, request: object) -> Any:
-    call: Any = _ROUTE.get().forward(details, request)
-    task = asyncio.current_task()
-    assert task is not None, "an interceptor is a coroutine"
-    task.add_done_callback(partial(_give_up, call))
-    return call
-
-
-def _give_up(call: grpc.aio.Call, task: asyncio.Task[object]) -> None:
-    """Cancel a call whose interceptors were cancelled before they returned it: its caller cannot.
-
-    Tracers await the call's status before they return it. With plain grpcio, such a call runs on at the server.
-    """
-    if task.cancelled():
-        call.cancel()
-
-
-class _LastUnaryUnary(grpc.aio.UnaryUnaryClientInterceptor):
-    intercept_unary_unary: Any = _forward
-
-
-class _LastUnaryStream(grpc.aio.UnaryStreamClientInterceptor):
-    intercept_unary_stream: Any = _forward
-
-
-class _LastStreamUnary(grpc.aio.StreamUnaryClientInterceptor):
-    intercept_stream_unary: Any = _forward
-
-
-class _LastStreamStream(grpc.aio.StreamStreamClientInterceptor):
-    intercept_stream_stream: Any = _forward
-
-
-LAST_INTERCEPTORS: dict[str, grpc.aio.ClientInterceptor] = {
-    "unary_unary": _LastUnaryUnary(),
-    "unary_stream": _LastUnaryStream(),
-    "stream_unary": _LastStreamUnary(),
-    "stream_stream": _LastStreamStream(),
-}
-"""The last interceptor for each arity; four objects, because grpc registers each under one arity only."""
