@@ -114,6 +114,7 @@ class Channel(CallingChannel, grpc.aio.Channel):
             loop,
             lambda: ConnectionPool(pool_setup, Shares(), connector=make_connector, loop=loop),
         )
+        self.picks = self._pool.picks
         self._listeners = Listeners(setup.listeners, loop)
         self._pending = PendingCalls(target, loop, proxied=is_proxied(target, core_options))
         self._connections = Share(self._pool, self._pending, self._listeners, loop)
@@ -125,7 +126,7 @@ class Channel(CallingChannel, grpc.aio.Channel):
             from grpc_backoff.aio.hooks import Hooks  # noqa: PLC0415 - few channels have any
 
             hooks = Hooks(setup.hooks, target, clock, loop)
-        self._calls = Calls(
+        self.calls = Calls(
             setup,
             pending=self._pending,
             hooks=hooks,
@@ -174,7 +175,7 @@ class Channel(CallingChannel, grpc.aio.Channel):
         """
         if self.closing:
             rest = self._rest
-            if rest is not None and is_here(self.loop) and not self._calls.has(asyncio.current_task()):
+            if rest is not None and is_here(self.loop) and not self.calls.has(asyncio.current_task()):
                 await asyncio.shield(rest)
             return
         if grace is not None and grace < 0:
@@ -189,7 +190,7 @@ class Channel(CallingChannel, grpc.aio.Channel):
         if self._source is not None:
             self._source.close()
         end = self._clock.now() + (grace or 0.0)
-        self._calls.close()
+        self.calls.close()
         try:
             if grace:
                 await self._pending.emptied(grace)
@@ -210,7 +211,7 @@ class Channel(CallingChannel, grpc.aio.Channel):
             await asyncio.gather(self._interceptor_channel.close(grace), self._connections.end_calls(grace))
         else:
             await self._connections.end_calls(grace)
-        await self._calls.closed()
+        await self.calls.closed()
         # Release the poller in the loop's next turn: by then, a program with one channel per request has created its
         # next channel, which needs the poller too.
         self.loop.call_soon(lambda _kept: None, self._polling)
@@ -221,7 +222,7 @@ class Channel(CallingChannel, grpc.aio.Channel):
             return
         self.closing = True
         with contextlib.suppress(RuntimeError):  # the loop is closed, and everything on it has ended
-            self._calls.close()
+            self.calls.close()
             self._connections.leave()
             self._pending.cancel()
         self._rest = asyncio.get_running_loop().create_task(self._finish_elsewhere(), context=Context())
@@ -281,7 +282,7 @@ class Channel(CallingChannel, grpc.aio.Channel):
         """Leave the connections to the process that made them; the calls that wait for this one's loop end (FK-1)."""
         self._pool.leave_alone()
         if not self.loop.is_running() and not self.loop.is_closed():  # so the child may run it
-            self._calls.close()
+            self.calls.close()
             self._pending.cancel()
 
 

@@ -50,14 +50,25 @@ _CREDENTIALS_NEED_TLS = "Call credentials are only valid on secure channels"
 
 
 class CallingChannel(BaseChannel):
-    """What a method's calls need from their channel; it also has the lists of interceptors that `LISTS` names."""
+    """What a method's calls need from their channel; it also has the lists of interceptors that `LISTS` names.
+
+    Attributes:
+        loop: the event loop that the channel belongs to.
+        calls: the environment that the channel's calls share.
+        picks: whether each call asks which connection to take.
+    """
 
     loop: AbstractEventLoop
-    _calls: Calls
+    calls: Calls
+    picks: bool
     _interceptor_channel: InterceptorChannel
     _pool: ConnectionPool
     _secure: bool
     _connections: Share
+
+    def connection(self, avoid: Container[object] | None = None) -> CallConnection | None:
+        """Return the connection for the next call, one to avoid only if no other serves; None if there is none."""
+        return self._connections.connection(avoid) if self._pool.has_connection else None
 
     def refuse_elsewhere(self) -> None:
         """Raise WrongLoopError on a loop other than the channel's, or ForkError in the child of a fork."""
@@ -122,19 +133,19 @@ class MultiCallable(Sender):
         `avoid` is as in `Slots.pick`.
         """
         channel, connection = self.channel, self._connection
-        if connection is not None and not channel._pool.picks:
+        if connection is not None and not channel.picks:
             core = connection.core_channel
             is_bound = core is self._core or not core.served  # after the first answer, it is bound once more
             if is_bound and not core.retired and core.check(False) == READY_NUMBER:
                 return connection
-        connection = channel._connections.connection(avoid) if channel._pool.has_connection else None
+        connection = channel.connection(avoid)
         if connection is None:
             self._connection = self._core = None
         elif connection is not self._connection or connection.core_channel.served:
             direct = self._several.get(connection) or self._bind_to(connection)
             self._direct, self._connection = direct, connection
             # With several connections, each call asks which one to take (PO-6, PO-8).
-            self._core = connection.core_channel if connection.core_channel.served and not channel._pool.picks else None
+            self._core = connection.core_channel if connection.core_channel.served and not channel.picks else None
         return connection
 
     def _bind_to(self, connection: CallConnection) -> Callable[..., grpc.aio.Call]:
@@ -146,8 +157,8 @@ class MultiCallable(Sender):
         # A bound method, because calling an object by its `__call__` would first collect the keywords in a dictionary.
         direct = made.__call__ if self.takes_one_request else self._ending(made)
         if watched is not None:
-            direct = _watched(direct, watched, self.channel._calls.now)
-        if self.channel._pool.picks and core.served:
+            direct = _watched(direct, watched, self.channel.calls.now)
+        if self.channel.picks and core.served:
             self._several = {
                 connection: method
                 for connection, method in self._several.items()
@@ -202,7 +213,7 @@ class MultiCallable(Sender):
         if policy is None and not wait_for_ready:
             channel._connections.want()  # before the call is made, while the peer answers
         sender, request = frozen
-        setup = CallSetup(channel._calls, machine, sender, timeout, limit, self._call_id, request, arguments)
+        setup = CallSetup(channel.calls, machine, sender, timeout, limit, self._call_id, request, arguments)
         return self._kind(setup)
 
     def sends(self, request: object) -> bool:

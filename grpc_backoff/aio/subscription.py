@@ -194,4 +194,4 @@ def subscribe(
     method = checked(multicallable, MultiCallable)
     arguments = Arguments(timeout, metadata, credentials, wait_for_ready, compression)
     setup = SubscriptionSetup(resume, policy, ends, gaps, call_id, arguments)
-    return Subscription(method.channel._calls, method, request, setup)  # noqa: SLF001
+    return Subscription(method.channel.calls, method, request, setup)

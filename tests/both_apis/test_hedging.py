@@ -249,8 +249,7 @@ def test_nothing_is_left(trying, hedgeable, monkeypatch):
             assert channel.begin(hedgeable).outcome().texts == ["a"]
         all_ended(service)
         no_call_is_left(channel)
-        calls = channel.own.calls if hasattr(channel.own, "calls") else channel.own._calls
-        until(lambda: not calls.losing)
+        until(lambda: not channel.own.calls.losing)
         assert not any(each.waiting for each in resets._resets.values())
 
 

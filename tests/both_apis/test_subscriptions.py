@@ -379,8 +379,7 @@ def test_closed(ours, reading, state):
 
         assert got == ["end"]
         assert reader.own._call is reader.own._todo is None
-        own = reader.channel.own
-        assert not own.calls._between if ours.name == "threads" else not own._calls._between
+        assert not reader.channel.own.calls._between
         if state in ("opening", "streaming"):
             assert servicer.cancelled.wait(20)
 

@@ -18,4 +18,4 @@ async def test_who_hears_of_retries(level, listeners, spans, caplog, monkeypatch
     monkeypatch.setattr(environment, "modules", {environment.OPENTELEMETRY: None} if spans else {})
     caplog.set_level(level, "grpc_backoff")
     async with aio.insecure_channel("127.0.0.1:1", listeners=listeners) as channel:
-        assert channel._calls.heard == (level == logging.INFO or bool(listeners) or spans)
+        assert channel.calls.heard == (level == logging.INFO or bool(listeners) or spans)

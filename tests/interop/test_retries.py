@@ -182,7 +182,7 @@ class Refused:
         ):
             call = EchoStub(channel).Unary(Message(text="a"), timeout=60)
             code = await call.code()
-            self.connections, self.tokens = len(front.visits), channel._calls.tokens
+            self.connections, self.tokens = len(front.visits), channel.calls.tokens
         self.retries = [event.source for event in self.heard if isinstance(event, CallRetried)]
         self.before = [seen.before for seen in self.service.tries["a"]]
         return code

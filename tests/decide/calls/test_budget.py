@@ -175,9 +175,9 @@ def test_forgotten():
 async def test_a_new_channel():
     """RT-9: a new channel gets the tokens that are left for its target, or all of them if it is the first channel."""
     async with aio.insecure_channel("localhost:3", retry="standard", retry_budget=BUDGET) as channel:
-        channel._calls.tokens.failed()
+        channel.calls.tokens.failed()
         async with aio.insecure_channel("localhost:3", retry="standard", retry_budget=BUDGET) as another:
-            assert another._calls.tokens.left == 9.0
+            assert another.calls.tokens.left == 9.0
     del channel, another
     gc.collect()
 
@@ -192,15 +192,15 @@ async def test_channels():
         aio.insecure_channel("localhost:2", retry="standard", retry_budget=BUDGET) as other,
         aio.insecure_channel("localhost:1", retry="standard") as without,
     ):
-        assert one._calls.tokens is same._calls.tokens is tokens_of("localhost:1", BUDGET)
-        assert other._calls.tokens is tokens_of("localhost:2", BUDGET)
-        assert without._calls.tokens is None
+        assert one.calls.tokens is same.calls.tokens is tokens_of("localhost:1", BUDGET)
+        assert other.calls.tokens is tokens_of("localhost:2", BUDGET)
+        assert without.calls.tokens is None
 
 
 async def test_threads_take_turns():
     """RT-9: channels of several threads or event loops count a target's tokens under one lock."""
     async with aio.insecure_channel("localhost:4", retry="standard", retry_budget=BUDGET) as channel:
-        tokens = channel._calls.tokens
+        tokens = channel.calls.tokens
         thread = threading.Thread(target=tokens.failed)
         with CallEnvironment._counting:
             thread.start()
