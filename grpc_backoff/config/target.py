@@ -29,8 +29,6 @@ _ALLOWED = (
 _LARGEST_PORT = 65535
 _URL = r"(?i)(https?|grpcs?|tcp|h2c?)://(?:[^/]*@)?([^/?#@]+)"
 """Matches a URL with a scheme that is used on the web or by other tools. gRPC has no resolver for any of these."""
-_PLACE = r"(?is)(?:dns:(?://[^/]*/|/)?)?(\[[^\]]*\]|[^:/,\[\]]+)(?::(.*))?"
-"""Matches a host or an address with an optional port, which gRPC resolves through DNS."""
 _OTHER_SCHEMES = {"unix", "unix-abstract", "vsock", "ipv4", "ipv6", "xds", "google-c2p", "google-c2p-experimental"}
 _NO_HOST = r"(?is)\s*|dns:(?://[^/]*/|/)?\s*(?::.*)?|(?:ipv4|ipv6|unix|unix-abstract):(?:///?)?"
 """Matches a target without a host, an address or a path."""
@@ -190,14 +188,20 @@ def _port(text: str) -> str | None:
     """Return a target's port, "" if it has none; None if the target is not a host with an optional port."""
     if text.partition(":")[0].lower() in _OTHER_SCHEMES and ":" in text:
         return None
-    unquoted = _unquote(text)
-    host, _, port = unquoted.partition(":")
-    if host and host.lower() != "dns" and not any(sign in host for sign in "/,[]"):  # as by the pattern, but sooner
-        return port
-    place = re.fullmatch(_PLACE, unquoted)
-    if place is None:
-        return "" if _literal(text, DEFAULT_PORT, socket.AF_INET6) else None  # an address without brackets
-    return place[2] or ""
+    place = _unquote(text)
+    scheme, colon, rest = place.partition(":")
+    if colon and scheme.lower() == "dns":
+        _, place = _path(rest)
+    try:
+        host, port = _split(place)
+    except ValueError:
+        return None
+    if not place.startswith("["):
+        if not host or any(sign in host for sign in "/,[]"):
+            return None
+        if ":" in host and not _literal(host, DEFAULT_PORT, socket.AF_INET6):
+            return None
+    return port or ""
 
 
 def _unquote(text: str) -> str:
@@ -218,9 +222,12 @@ def _parse(text: str) -> Target:
     if colon and scheme in ("unix", "unix-abstract"):
         return Target(text, _UNIX_HOST, DEFAULT_PORT, (_unix_address(rest, abstract=scheme == "unix-abstract"),))
     family = _FAMILIES.get(scheme) if colon else None
-    place = text if family is None else _unquote(_path(rest))
+    authority, path = ("", text) if family is None else _path(rest)
+    if authority:
+        raise ValueError("a target cannot name a DNS server; only the system's resolver is supported")
+    place = path if family is None else _unquote(path)
     family = family or socket.AF_UNSPEC
-    places = [_split(part) for part in (place.split(",") if family else [place])]
+    places = [_place(part) for part in (place.split(",") if family else [place])]
     found = [_literal(host, port, family) for host, port in places]
     for (host, _), addresses in zip(places, found, strict=True):
         if (family or ":" in host) and not addresses:
@@ -238,27 +245,32 @@ def _unix_address(rest: str, *, abstract: bool) -> Address:
     return Address(AF_UNIX, f"\0{path}" if abstract else path)
 
 
-def _path(rest: str) -> str:
-    """Return a URI's path without leading slashes; its authority must be empty."""
+def _path(rest: str) -> tuple[str, str]:
+    """Return a URI's authority, and its path without leading slashes, from what follows the scheme."""
     if not rest.startswith("//"):
-        return rest.removeprefix("/")
+        return "", rest.removeprefix("/")
     authority, _, path = rest.removeprefix("//").partition("/")
-    if authority:
-        raise ValueError("a target cannot name a DNS server; only the system's resolver is supported")
-    return path
+    return authority, path
 
 
-def _split(place: str) -> tuple[str, int]:
-    """Split `host:port`, `[host]:port`, or either without a port; a text with several colons is an IPv6 address."""
+def _split(place: str) -> tuple[str, str | None]:
+    """Split `host:port`, `[host]:port`, or either without a port; a text with several colons is an IPv6 address.
+
+    The port is any text, None if there is none.
+    """
     if place.startswith("["):
-        host, bracket, port = place[1:].partition("]")
-        if not bracket or (port and not port.startswith(":")):
+        host, bracket, rest = place[1:].partition("]")
+        if not bracket or (rest and not rest.startswith(":")):
             raise ValueError("brackets")
-        port = port[1:] if port else str(DEFAULT_PORT)
-    elif place.count(":") == 1:
-        host, _, port = place.partition(":")
-    else:
-        host, port = place, str(DEFAULT_PORT)
+        return host, rest[1:] if rest else None
+    host, colon, port = place.partition(":")
+    return (host, port if colon else None) if ":" not in port else (place, None)
+
+
+def _place(text: str) -> tuple[str, int]:
+    """Return the host and the port of a target that can be dialled."""
+    host, named = _split(text)
+    port = str(DEFAULT_PORT) if named is None else named
     if not host.strip() or not (port.isascii() and port.isdigit()) or not 0 < int(port[:6]) <= _LARGEST_PORT:
         raise ValueError("host or port")
     return host, int(port)

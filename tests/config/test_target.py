@@ -177,6 +177,7 @@ def test_a_url_is_no_target():
     ("text", "assumed"),
     [
         *((text, True) for text in ("localhost", "localhost:", "dns:///localhost", "[::1]", "::1", "127.0.0.1")),
+        *((text, True) for text in ("2001:db8::1", "dns:///2001:db8::1", "dns:///::1")),
         *((text, False) for text in ("localhost:443", "[::1]:1", "dns:///localhost:http", "unix:/run/a", "unix:a")),
         *((text, False) for text in ("xds:///orders", "custom:///orders")),
     ],
