@@ -26,7 +26,7 @@ import grpc.aio
 from grpc_backoff.config.channel_settings import typed_pairs
 from grpc_backoff.engine.method import Arguments
 from grpc_backoff.grpcio.aio_private import GrpcioChannel, constructors, core_channel
-from grpc_backoff.grpcio.private import NOWHERE, UNSEEN
+from grpc_backoff.grpcio.private import NOWHERE, UNSEEN, inner_credentials
 
 Constructor = Callable[..., grpc.aio.Channel]
 Forward = Callable[[grpc.aio.ClientCallDetails, object], object]
@@ -120,7 +120,7 @@ class InterceptorChannel:
         if make is not getattr(constructors, _name(self.credentials)):
             return None
         options = typed_pairs(self._options)
-        security = type(getattr(self.credentials, "_credentials", None))
+        security = type(inner_credentials(self.credentials))
         return options and (make, constructors.Channel, self._target, security, options, self._compression)
 
     @property

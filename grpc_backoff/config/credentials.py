@@ -7,7 +7,7 @@ This module only checks and loads. When credentials are read, and what follows f
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Protocol
 
 import grpc
@@ -134,8 +134,7 @@ def load_files(files: TLSFiles) -> Loaded:
     Raises:
         UnusableFilesError: they cannot be read, or do not fit together.
     """
-    import hashlib  # noqa: PLC0415 - only channels whose credentials are in files need them
-    import ssl  # noqa: PLC0415
+    import ssl  # noqa: PLC0415 - only channels whose credentials are in files need it
 
     before = _contents(files)
     ca, certificate, key = before
@@ -151,10 +150,17 @@ def load_files(files: TLSFiles) -> Loaded:
         )
     if _contents(files) != before:
         raise UnusableFilesError("the files changed while they were read")
+    return Loaded(grpc.ssl_channel_credentials(ca, key, certificate), digest_of(before))
+
+
+def digest_of(pems: Iterable[bytes | None]) -> bytes:
+    """Return a digest of PEMs, in their order; None stands for one that is not given, and differs from an empty one."""
+    import hashlib  # noqa: PLC0415 - only channels with TLS need it
+
     digest = hashlib.sha256()
-    for content in before:
-        digest.update(b"-" if content is None else b"%d:" % len(content) + content)
-    return Loaded(grpc.ssl_channel_credentials(ca, key, certificate), digest.digest())
+    for pem in pems:
+        digest.update(b"-" if pem is None else b"%d:" % len(pem) + pem)
+    return digest.digest()
 
 
 def _contents(files: TLSFiles) -> tuple[bytes | None, ...]:

@@ -9,12 +9,12 @@ from weakref import WeakKeyDictionary
 import grpc
 
 from grpc_backoff.config.core_options import first_values
+from grpc_backoff.grpcio.private import inner_credentials, pems_of
 
 if TYPE_CHECKING:
     from grpc_backoff.config.credentials import CredentialsSource
 
 LOCAL_POOL = "grpc.use_local_subchannel_pool"
-_PEMS = ("_pem_root_certificates", "_private_key", "_certificate_chain")
 
 _digests: WeakKeyDictionary[grpc.ChannelCredentials, Hashable] = WeakKeyDictionary()
 
@@ -78,30 +78,20 @@ def key_of(
 def _security(credentials: grpc.ChannelCredentials | CredentialsSource) -> Hashable:
     """Return the part of a key that identifies these credentials.
 
-    grpcio keeps the PEMs of `ssl_channel_credentials` in a private attribute, from which they are read. If a release of
-    grpcio keeps them elsewhere, or the credentials contain more than PEMs (such as a custom signer), the identity of
-    grpcio's inner object is used instead, because after `install` a new outer one is made for each channel. The key
-    does not keep that object alive, but the channels do that use it; after them, the schedule soon ends as well.
+    If they are more than the PEMs of `ssl_channel_credentials`, this is the identity of grpcio's inner object, because
+    after `install` a new outer one is made for each channel. The key does not keep that object alive, but the channels
+    do that use it; after them, the schedule soon ends as well.
     """
     if not isinstance(credentials, grpc.ChannelCredentials):
         source: Hashable = credentials.identity
         return source
     known = _digests.get(credentials)
     if known is None:
-        inner = getattr(credentials, "_credentials", credentials)
-        known = _digests[credentials] = _digest(inner) or id(inner)
+        inner = inner_credentials(credentials)
+        known, pems = id(inner), pems_of(inner)
+        if pems is not None:
+            from grpc_backoff.config.credentials import digest_of  # noqa: PLC0415 - only channels with TLS need it
+
+            known = digest_of(pems)
+        _digests[credentials] = known
     return known
-
-
-def _digest(inner: object) -> Hashable | None:
-    if type(inner).__name__ != "SSLChannelCredentials" or getattr(inner, "_private_key_signer", None) is not None:
-        return None
-    pems: list[bytes | None] = [getattr(inner, name, None) for name in _PEMS]
-    if not all(hasattr(inner, name) for name in _PEMS):
-        return None
-    import hashlib  # noqa: PLC0415 - only channels with TLS need it
-
-    digest = hashlib.sha256()
-    for pem in pems:
-        digest.update(b"-" if pem is None else b"%d:" % len(pem) + pem)
-    return digest.digest()

@@ -16,7 +16,7 @@ import grpc
 import grpc.aio
 
 from grpc_backoff.grpcio.forks import core_stirred
-from grpc_backoff.grpcio.private import Status, cygrpc
+from grpc_backoff.grpcio.private import Status, cygrpc, inner_credentials
 
 if TYPE_CHECKING:
     from grpc_backoff.grpcio import shapes
@@ -52,8 +52,7 @@ def core_channel(
     interceptors: Sequence[grpc.aio.ClientInterceptor] | None = None,
 ) -> grpc.aio.Channel:
     """Return a channel of grpcio's own class, even if tracing libraries have replaced the public functions."""
-    inner = None if credentials is None else getattr(credentials, "_credentials")  # noqa: B009 - private
-    made: grpc.aio.Channel = GrpcioChannel(target, options, inner, compression, interceptors)
+    made: grpc.aio.Channel = GrpcioChannel(target, options, inner_credentials(credentials), compression, interceptors)
     return made
 
 

@@ -21,6 +21,8 @@ NOWHERE, UNSEEN = "unix:nowhere", (("grpc.enable_channelz", 0),)
 cygrpc: Any = importlib.import_module("grpc._cython.cygrpc")
 """The module of grpcio's core."""
 
+_PEMS = ("_pem_root_certificates", "_private_key", "_certificate_chain")
+
 try:
     _observability: object = importlib.import_module("grpc._observability")
 except ImportError:  # a release of grpcio that does not count calls
@@ -44,6 +46,18 @@ def exclude_service(name: str) -> None:
     excluded = getattr(_observability, "_SERVICES_TO_EXCLUDE", None)  # None: a release that does this differently
     if excluded is not None and name.encode() not in excluded:
         excluded.append(name.encode())
+
+
+def inner_credentials(credentials: grpc.ChannelCredentials | None) -> object:
+    """Return the core's credentials in grpcio's own object; None for none."""
+    return None if credentials is None else getattr(credentials, "_credentials")  # noqa: B009 - private
+
+
+def pems_of(inner: object) -> tuple[bytes | None, ...] | None:
+    """Return the PEMs in the core's credentials; None if those hold more, such as a signer, or none that are known."""
+    if type(inner).__name__ != "SSLChannelCredentials" or getattr(inner, "_private_key_signer", None) is not None:
+        return None
+    return tuple(getattr(inner, name) for name in _PEMS) if all(hasattr(inner, name) for name in _PEMS) else None
 
 
 @record

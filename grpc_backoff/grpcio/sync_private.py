@@ -21,7 +21,7 @@ import grpc.experimental
 
 from grpc_backoff.base.conditions import guard
 from grpc_backoff.grpcio.forks import core_stirred
-from grpc_backoff.grpcio.private import NOWHERE, UNSEEN, Status, cygrpc
+from grpc_backoff.grpcio.private import NOWHERE, UNSEEN, Status, cygrpc, inner_credentials
 
 if TYPE_CHECKING:
     from grpc_backoff.grpcio import shapes
@@ -59,8 +59,7 @@ def core_channel(
 ) -> grpc.Channel:
     """Return a channel of grpcio's own class, even if tracing libraries have replaced the public functions."""
     core_stirred()
-    inner = None if credentials is None else getattr(credentials, "_credentials")  # noqa: B009 - private
-    channel: grpc.Channel = GrpcioChannel(target, tuple(options), inner, compression)
+    channel: grpc.Channel = GrpcioChannel(target, tuple(options), inner_credentials(credentials), compression)
     # A signal handler that raises could leave the core's channel locked, which would stop every thread that uses it.
     for held in gc.get_referents(*gc.get_referents(inner_channel(channel))):
         if isinstance(held, threading.Condition):
