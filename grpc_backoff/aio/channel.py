@@ -97,7 +97,7 @@ class Channel(CallingChannel, grpc.aio.Channel):
         key = self._key if shares else None
         self._clock = clock = setup.clock or LoopClock(loop)
         rng = setup.rng or CHANCE
-        pool_setup = PoolSetup(target, setup.policy, setup.pool, clock, rng, core_options, key)
+        pool_setup = PoolSetup(target, setup.policy, setup.pooling, clock, rng, core_options, key)
 
         # It may not refer to this channel or its settings, because the pool may outlive both.
         def make_connector(endpoint: str) -> core_connector.CoreConnector | Connector[CallConnection]:

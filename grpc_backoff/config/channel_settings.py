@@ -82,7 +82,7 @@ class ChannelSetup(NamedTuple):
     Attributes:
         target: the server's address, as passed to grpcio's core.
         policy: how the channel connects.
-        pool: how many connections it has.
+        pooling: how many connections it has.
         values: the values of both policies, by part; None if the channel has no settings of its own.
         call_policies: the retry policies for calls, by method.
         core_options: the options that are passed on to grpcio, without the retries that this library carries out.
@@ -97,7 +97,7 @@ class ChannelSetup(NamedTuple):
 
     target: str
     policy: ConnectPolicy
-    pool: PoolPolicy
+    pooling: PoolPolicy
     values: Source | None
     call_policies: CallPolicies
     core_options: Pairs
@@ -190,7 +190,7 @@ def _read(target: str, options: Iterable[tuple[str | bytes, object]] | None, set
 
         if find_spec("grpc_health") is None:  # the core's own round_robin watches it, as before
             return setup._replace(remarks=(*setup.remarks, _NO_HEALTH))
-    return setup._replace(pool=setup.pool._replace(round_robin=round_robin, health_service=health))
+    return setup._replace(pooling=setup.pooling._replace(round_robin=round_robin, health_service=health))
 
 
 def _with_objects(setup: ChannelSetup, settings: ChannelSettings) -> ChannelSetup:

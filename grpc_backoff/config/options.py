@@ -75,7 +75,7 @@ def read_options(
     file = _file(config, ours)
     sources = [source, *(file.connecting(target) if file else ())]
     named = file.policies if file else {}
-    (resolved, parts, _), pool = resolve_connect(sources, named)
+    (resolved, parts, _), pooling = resolve_connect(sources, named)
     if policy is None:
         policy = resolved
     elif isinstance(policy, ConnectPolicy):
@@ -86,11 +86,11 @@ def read_options(
     service_config, core = read_service_config(core, values)
     core += idle_options(policy)
     if any("min_resolve_interval" in source for source in sources):
-        core += ((_RESOLVE_INTERVAL_MS, milliseconds(pool.min_resolve_interval, least=0)),)
+        core += ((_RESOLVE_INTERVAL_MS, milliseconds(pooling.min_resolve_interval, least=0)),)
     limit = values.get(_REPLAY_LIMIT)
     replay_limit = max(0, limit) if isinstance(limit, int) else REPLAY_LIMIT  # as in the core
     calls = CallPolicies(service_config=service_config, config=file, replay_limit=replay_limit)
-    return ChannelSetup(target, policy, pool, parts, calls, core, {}, remarks)
+    return ChannelSetup(target, policy, pooling, parts, calls, core, {}, remarks)
 
 
 def _file(config: object, options: dict[str, object]) -> Config | None:

@@ -143,8 +143,8 @@ def resolve_connect(
     chain = _chain(sources, policies, CONNECT_PRESET)
     resolved, values = compose(ConnectPolicy, chain), merged(chain)
     parts = {part: values[part] for part in POOLED}
-    pool = PLAIN._replace(**{part: value.value for part, value in parts.items() if value.key})
-    return resolved._replace(values={**resolved.values, **parts}), pool
+    pooling = PLAIN._replace(**{part: value.value for part, value in parts.items() if value.key})
+    return resolved._replace(values={**resolved.values, **parts}), pooling
 
 
 def resolve_retry(sources: Sequence[Source], policies: Mapping[str, Source]) -> ResolvedPolicy[RetryPolicy]:

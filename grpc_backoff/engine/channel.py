@@ -70,7 +70,7 @@ class BaseChannel:
         self._key = setup.derived.get(compression) if credentials is None else None
         """The key of the channel's schedule; derived only once for all insecure channels with the same settings."""
         if self._key is None:
-            policy = setup.policy, setup.pool
+            policy = setup.policy, setup.pooling
             self._key = key_of(setup.target, credentials, policy, setup.core_options, compression)
             if credentials is None:
                 setup.derived[compression] = self._key

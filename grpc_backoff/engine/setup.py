@@ -45,7 +45,7 @@ class PoolSetup:
         self,
         target: str,
         policy: ConnectPolicy,
-        pool: PoolPolicy,
+        pooling: PoolPolicy,
         clock: Clock,
         rng: Random,
         options: Options = (),
@@ -59,20 +59,20 @@ class PoolSetup:
         self.options = options
         self.key = key
         place: Place | None = None
-        if pool.quiet_after or pool.watch_network:
+        if pooling.quiet_after or pooling.watch_network:
             load_liveness()
-        if pool.watch_network:
+        if pooling.watch_network:
             from grpc_backoff.engine import network  # noqa: F401, PLC0415 - as long as there are free files
-        if pool.health_service is not None:
+        if pooling.health_service is not None:
             _load_health()
-        if pool.round_robin or pool.resolve_every or pool.health_service is not None:
+        if pooling.round_robin or pooling.resolve_every or pooling.health_service is not None:
             from grpc_backoff.config.places import read_place  # noqa: PLC0415 - few channels need it
             from grpc_backoff.engine import resolver  # noqa: F401, PLC0415
 
-            place = read_place(target, pool, options)
+            place = read_place(target, pooling, options)
             "".encode("idna")  # so that `getaddrinfo` does not import the codec when it is asked
         self.place = place
-        self.pooling, self.addresses = (pool, None) if place is None else (place.policy, place.addresses)
+        self.pooling, self.addresses = (pooling, None) if place is None else (place.policy, place.addresses)
 
     def resolves(self, endpoint: str) -> bool:
         """Return whether the slot of this endpoint stands for a target whose name is to be resolved (PO-7)."""

@@ -84,7 +84,7 @@ class Channel(CallingChannel, grpc.Channel):
         self._ending = threading.Lock()
         self._listeners = Listeners(setup.listeners, target)
         pending = PendingCalls(target, conductor.post, proxied=is_proxied(target, core_options))
-        pool_setup = PoolSetup(target, policy, setup.pool, clock, rng, core_options, key)
+        pool_setup = PoolSetup(target, policy, setup.pooling, clock, rng, core_options, key)
 
         def make_connector(endpoint: str) -> CoreConnector:
             there, dial_options = pool_setup.dialled(endpoint)

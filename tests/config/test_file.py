@@ -328,12 +328,12 @@ def test_same_as_option(file, line, option):
 
     by_file, by_option = read_options([("grpc_backoff.config", file)]), read_options([option])
 
-    assert (by_file.policy, by_file.pool, by_file.core_options) == (
+    assert (by_file.policy, by_file.pooling, by_file.core_options) == (
         by_option.policy,
-        by_option.pool,
+        by_option.pooling,
         by_option.core_options,
     )
-    changed = (by_option.policy, by_option.pool) != (CONNECT, PoolPolicy())
+    changed = (by_option.policy, by_option.pooling) != (CONNECT, PoolPolicy())
     assert option == ("grpc_backoff.preset", "grpc") or changed
 
 

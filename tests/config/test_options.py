@@ -331,7 +331,7 @@ def test_interval_is_passed_on():
     key = "grpc.dns_min_time_between_resolutions_ms"
 
     assert dict(read_options([(key, 1500)]).core_options)[key] == 1500
-    assert read_options([(key, 1500)]).pool.min_resolve_interval == 1.5
+    assert read_options([(key, 1500)]).pooling.min_resolve_interval == 1.5
     assert key not in dict(read_options([]).core_options)
 
 

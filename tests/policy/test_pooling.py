@@ -49,4 +49,4 @@ def test_bad_values(field, value):
 )
 def test_limits(field, value):
     """PO-7, PO-8: the limits themselves are allowed."""
-    assert getattr(read_options([(f"grpc_backoff.{field}", value)]).pool, field) == value
+    assert getattr(read_options([(f"grpc_backoff.{field}", value)]).pooling, field) == value
