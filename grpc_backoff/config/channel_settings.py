@@ -86,8 +86,8 @@ class ChannelSetup(NamedTuple):
         values: the values of both policies, by part; None if the channel has no settings of its own.
         call_policies: the retry policies for calls, by method.
         core_options: the options that are passed on to grpcio, without the retries that this library carries out.
-        derived: a cache of values that depend only on the target and the options. Channels whose settings were read
-            from the cache share it.
+        keys: for `engine.key.channel_key` alone, which keeps its results here. Channels whose settings were read from
+            the cache share them.
         remarks: a warning for each of grpc's options that looks like a misspelt option of this library.
         listeners: called with every event.
         rng: the source of jitter; None for the default.
@@ -101,7 +101,7 @@ class ChannelSetup(NamedTuple):
     values: Source | None
     call_policies: CallPolicies
     core_options: Pairs
-    derived: dict[object, Any]
+    keys: dict[object, Any]
     remarks: tuple[str, ...]
     listeners: tuple[Listener, ...] = ()
     rng: Random | None = None

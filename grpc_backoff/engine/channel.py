@@ -10,7 +10,7 @@ import grpc
 from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.config.channel_settings import ChannelSetup, Listener, check_listener, policy_values, remove_listener
 from grpc_backoff.decide.connections.happened import load_events
-from grpc_backoff.engine.key import key_of
+from grpc_backoff.engine.key import channel_key
 from grpc_backoff.grpcio.forks import check_core
 from grpc_backoff.grpcio.private import register_method
 
@@ -67,13 +67,8 @@ class BaseChannel:
         self.policy = setup.policy
         """The channel's connect policy."""
         self._values = setup.values
-        self._key = setup.derived.get(compression) if credentials is None else None
-        """The key of the channel's schedule; derived only once for all insecure channels with the same settings."""
-        if self._key is None:
-            policy = setup.policy, setup.pooling
-            self._key = key_of(setup.target, credentials, policy, setup.core_options, compression)
-            if credentials is None:
-                setup.derived[compression] = self._key
+        self._key = channel_key(setup, credentials, compression)
+        """The key of the channel's schedule."""
         self._source = None if credentials is None or isinstance(credentials, grpc.ChannelCredentials) else credentials
         if self._source is not None:
             from grpc_backoff.config.credentials import load_files_checks  # noqa: PLC0415 - few channels have a source

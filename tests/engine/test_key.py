@@ -8,7 +8,8 @@ import grpc
 import pytest
 import trustme
 
-from grpc_backoff.engine.key import key_of
+from grpc_backoff.config.channel_settings import read_channel
+from grpc_backoff.engine.key import channel_key, key_of
 from grpc_backoff.policy.presets import CONNECT
 
 ROOT = trustme.CA().cert_pem.bytes()
@@ -83,6 +84,17 @@ def test_a_pool_of_its_own(name):
 def test_an_option_that_cannot_be_compared():
     """SH-1: a channel with an unhashable option value shares nothing, but works."""
     assert key(options=[("grpc.something", [1])]) is None
+
+
+def test_once_for_shared_settings():
+    """SH-1: insecure channels with the same settings have one key for each compression; those with TLS, equal ones."""
+    first, second = (read_channel("server:1", OPTIONS, {}) for _ in range(2))
+    assert channel_key(first, None, None) is channel_key(second, None, None)
+    assert channel_key(first, None, grpc.Compression.Gzip) != channel_key(first, None, None)
+    secure = [channel_key(setup, grpc.ssl_channel_credentials(ROOT), None) for setup in (first, second)]
+    assert secure[0] == secure[1]
+    assert secure[0] != channel_key(first, None, None)
+    assert channel_key(read_channel("server:1", [("grpc.use_local_subchannel_pool", 1)], {}), None, None) is None
 
 
 def test_it_shows_nothing_secret():
