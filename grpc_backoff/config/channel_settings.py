@@ -175,7 +175,6 @@ def _read(target: str, options: Iterable[tuple[str | bytes, object]] | None, set
     # Few programs set anything, and reading settings requires a dozen modules.
     from grpc_backoff.config.methods import read_call_policies  # noqa: PLC0415
     from grpc_backoff.config.options import read_options  # noqa: PLC0415
-    from grpc_backoff.config.places import read_balancing  # noqa: PLC0415
 
     for name in settings:
         if name not in ChannelSettings.__annotations__:
@@ -184,13 +183,13 @@ def _read(target: str, options: Iterable[tuple[str | bytes, object]] | None, set
         options or (), settings.get("policy"), target=read_target(target), config=settings.get("config")
     )
     setup = read_call_policies(settings.get("retry"), settings.get("retry_budget"), setup)
-    round_robin, health = read_balancing(setup.core_options)
-    if health is not None:
+    if setup.pooling.health_service is not None:
         from importlib.util import find_spec  # noqa: PLC0415 - few channels watch health
 
         if find_spec("grpc_health") is None:  # the core's own round_robin watches it, as before
-            return setup._replace(remarks=(*setup.remarks, _NO_HEALTH))
-    return setup._replace(pooling=setup.pooling._replace(round_robin=round_robin, health_service=health))
+            unwatched = setup.pooling._replace(round_robin=False, health_service=None)
+            return setup._replace(pooling=unwatched, remarks=(*setup.remarks, _NO_HEALTH))
+    return setup
 
 
 def _with_objects(setup: ChannelSetup, settings: ChannelSettings) -> ChannelSetup:

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING
 from grpc_backoff.base.base_errors import ConfigError, OptionError, near_miss, shown, unknown
 from grpc_backoff.config.call_policies import REPLAY_LIMIT, CallPolicies
 from grpc_backoff.config.channel_settings import ChannelSetup
-from grpc_backoff.config.core_options import Pairs, first_values, idle_options, key_text, milliseconds
-from grpc_backoff.config.service_config import read_service_config
+from grpc_backoff.config.core_options import SERVICE_CONFIG, Pairs, first_values, idle_options, key_text, milliseconds
+from grpc_backoff.config.places import read_balancing
+from grpc_backoff.config.service_config import read_json, read_service_config
 from grpc_backoff.config.settings import CONNECTING, POOLED, read_source, resolve_connect
 from grpc_backoff.config.sources import Source, SourceValue, describe
 from grpc_backoff.policy.checks import Unit, duration
@@ -67,7 +68,8 @@ def read_options(
     two resolutions, if it is set, for targets that grpcio resolves.
 
     Raises:
-        OptionError: an option of this library is unknown or has an invalid value, or the service config's hedging has.
+        OptionError: an option of this library is unknown or has an invalid value, or so has the hedging or the health
+            check of the service config.
         ConfigError: the file cannot be read or has an invalid value.
     """
     ours, core, remarks = _sort(options)
@@ -83,7 +85,10 @@ def read_options(
     else:
         raise OptionError("policy", policy, "a ConnectPolicy")
     values = first_values(core)
-    service_config, core = read_service_config(core, values)
+    parsed = read_json(values[SERVICE_CONFIG]) if SERVICE_CONFIG in values else {}
+    service_config, core = read_service_config(core, values, parsed)
+    round_robin, health = read_balancing(parsed, values)
+    pooling = pooling._replace(round_robin=round_robin, health_service=health)
     core += idle_options(policy)
     if any("min_resolve_interval" in source for source in sources):
         core += ((_RESOLVE_INTERVAL_MS, milliseconds(pooling.min_resolve_interval, least=0)),)

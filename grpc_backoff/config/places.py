@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.base.record import NamedTuple, record
@@ -56,18 +56,15 @@ class Place(NamedTuple):
     authority: str = ""
 
 
-def read_balancing(core: Pairs) -> tuple[bool, str | None]:
+def read_balancing(config: object, named: Mapping[str, object]) -> tuple[bool, str | None]:
     """Return whether grpcio's options ask for round_robin, and the service whose health they ask to watch (RO-1).
 
-    The service is None if there is none. With a policy that only the core knows, health checks are the core's.
+    `config` is their parsed service config, empty if they have none. The service is None if there is none. With a
+    policy that only the core knows, health checks are the core's.
 
     Raises:
         OptionError: the `healthCheckConfig` or its `serviceName` has the wrong type.
     """
-    named = first_values(core)
-    if not {BALANCING_POLICY, SERVICE_CONFIG} & named.keys():
-        return False, None
-    config = read_json(named.get(SERVICE_CONFIG, "{}"))
     if not isinstance(config, dict):
         return False, None
     policy, health = balancing_policy(config, named), config.get(_HEALTH)

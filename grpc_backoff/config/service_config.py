@@ -61,10 +61,11 @@ _LONGEST = 1e9
 """The longest timeout to apply, in seconds. grpcio takes a deadline after the year 2262 for one that has passed."""
 
 
-def read_service_config(options: Pairs, values: Mapping[str, object]) -> tuple[ServiceConfig, Pairs]:
+def read_service_config(options: Pairs, values: Mapping[str, object], parsed: object) -> tuple[ServiceConfig, Pairs]:
     """Read the service config among a channel's options; return it, and the options left for the core.
 
-    `values` has the value of each option that applies.
+    `values` has the value of each option that applies, and `parsed` is the result of `read_json`, from which what is
+    not left to the core is removed.
 
     Retries are removed from the core's options, because the core's retries would multiply with this library's (RT-10).
     If a value for retries is invalid, the config is left unchanged, so that the core rejects it. It is also left
@@ -76,7 +77,6 @@ def read_service_config(options: Pairs, values: Mapping[str, object]) -> tuple[S
     Raises:
         OptionError: a `hedgingPolicy` has an invalid value, or is given together with a `retryPolicy`.
     """
-    parsed = read_json(values.get(SERVICE_CONFIG))
     if not isinstance(parsed, dict):
         return ServiceConfig(), options
     entries = method_configs(parsed)

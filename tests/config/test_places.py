@@ -8,6 +8,7 @@ import socket
 import pytest
 
 from grpc_backoff.base.base_errors import OptionError
+from grpc_backoff.config.core_options import first_values
 from grpc_backoff.config.places import (
     Place,
     endpoint_options,
@@ -17,6 +18,7 @@ from grpc_backoff.config.places import (
     read_place,
     unwatched,
 )
+from grpc_backoff.config.service_config import read_json
 from grpc_backoff.config.target import Address, parse_target
 from grpc_backoff.policy.pooling import PoolPolicy
 from tests.texts import begins
@@ -36,6 +38,11 @@ def config(**content):
     return ("grpc.service_config", json.dumps(content))
 
 
+def balancing(options):
+    named = first_values(options)
+    return read_balancing(read_json(named.get("grpc.service_config", "{}")), named)
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -51,7 +58,7 @@ def config(**content):
 )
 def test_round_robin(options):
     """PO-6: the service config or `grpc.lb_policy_name` asks for round_robin, with the core's precedence."""
-    assert read_balancing(tuple(options))[0]
+    assert balancing(options)[0]
 
 
 @pytest.mark.parametrize(
@@ -69,7 +76,7 @@ def test_round_robin(options):
 )
 def test_policies_of_the_core(options):
     """PO-5: other policies, and service configs that the core rejects, stay with the core."""
-    assert not read_balancing(tuple(options))[0]
+    assert not balancing(options)[0]
 
 
 @pytest.mark.parametrize(
@@ -211,7 +218,7 @@ CHECKED = {"healthCheckConfig": {"serviceName": "shop.Orders"}}
 )
 def test_whose_health_is_watched(options, service):
     """RO-1: the service config names the service; without a name, no health is watched, as in gRPC."""
-    assert read_balancing(tuple(options))[1] == service
+    assert balancing(options)[1] == service
 
 
 @pytest.mark.parametrize(
@@ -226,7 +233,7 @@ def test_whose_health_is_watched(options, service):
 def test_a_bad_health_check_config(value, message):
     """RO-1, CH-10: a `healthCheckConfig` of the wrong type is refused, because the core never sees it."""
     with pytest.raises(OptionError, match=begins(message)):
-        read_balancing((config(healthCheckConfig=value),))
+        balancing([config(healthCheckConfig=value)])
 
 
 def test_whose_watch_it_is():

@@ -394,8 +394,13 @@ def options(*method_configs, **more):
     return (("grpc.service_config", json.dumps({"methodConfig": list(method_configs), **more})),)
 
 
+def read_options(given):
+    values = dict(reversed(given))
+    return read_service_config(given, values, read_json(values["grpc.service_config"]))
+
+
 def read(given):
-    return read_service_config(given, dict(reversed(given)))[0]
+    return read_options(given)[0]
 
 
 def test_nearest_wins():
@@ -433,7 +438,7 @@ def test_timeout(text, seconds):
     """CH-8: a `timeout` that grpc's core rejects, or takes for no limit, is left to it."""
     given = options({"name": [{}], "timeout": text})
     assert read(given).of(UNARY).timeout == seconds
-    _, left = read_service_config(given, dict(reversed(given)))
+    _, left = read_options(given)
     assert left == (given if seconds is None else options({"name": [{}]}))
 
 
@@ -467,7 +472,7 @@ def test_what_is_not_taken_over(more):
     """RT-10: the config's other settings apply even if its retries are left to the core, or would not take place."""
     retry = NATIVE if more else {**NATIVE, "maxAttempts": 1}
     given = options({"name": [{}], "waitForReady": True, "timeout": "2s", "retryPolicy": retry}) + more
-    config, left = read_service_config(given, dict(reversed(given)))
+    config, left = read_options(given)
 
     assert config.of(UNARY) == MethodConfig(wait_for_ready=True, timeout=2.0)
     assert left == options({"name": [{}], "waitForReady": True, "retryPolicy": retry}) + more
@@ -481,7 +486,7 @@ def test_paths_are_paths():
 def hedging(policy, **entry):
     entries = [{"name": [{}], "hedgingPolicy": policy, **entry}]
     config = json.dumps({"methodConfig": entries})
-    return read_service_config((("grpc.service_config", config),), {"grpc.service_config": config})
+    return read_options((("grpc.service_config", config),))
 
 
 def test_hedging():
