@@ -25,7 +25,7 @@ from grpc_backoff.config.core_options import (
     resolver_configures,
 )
 from grpc_backoff.config.proxies import DIRECT, proxy_applies
-from grpc_backoff.config.service_config import read_json
+from grpc_backoff.config.service_config import read_json, with_config
 from grpc_backoff.config.target import Address, Target, parse_target
 from grpc_backoff.policy.pooling import PoolPolicy
 
@@ -112,19 +112,19 @@ def endpoint_target(endpoint: str) -> str:
     return f"{scheme}:{endpoint.replace('%', '%25')}"
 
 
-def endpoint_options(core: Iterable[tuple[str | bytes, object]], authority: str) -> Pairs:
-    """Return the core's options for one endpoint, from the channel's options and the name of its target."""
-    kept = [
-        (key, _without(key_text(key), value, *_CONFIG_POLICIES))
-        for key, value in core
-        if key_text(key) != BALANCING_POLICY
+def dial_options(core: Iterable[tuple[str | bytes, object]], place: Place) -> tuple[Pairs, Pairs]:
+    """Return the core's options for the whole target, and those for one endpoint, from the options of the channel.
+
+    Both are without health checks if this library makes them: the core would, too, and be READY only if all is well.
+    """
+    core = tuple(core)
+    config = read_json(first_values(core).get(SERVICE_CONFIG))
+    checks = () if place.policy.health_service is None else (_HEALTH,)
+    alone = [
+        pair for pair in _without(core, config, *checks, *_CONFIG_POLICIES) if key_text(pair[0]) != BALANCING_POLICY
     ]
-    return (DIRECT, *kept, *(((_AUTHORITY, authority),) if authority else ()))
-
-
-def unwatched(core: Iterable[tuple[str | bytes, object]]) -> Pairs:
-    """Return the core's options without health checks: the core would watch, too, and be READY only if all is well."""
-    return tuple((key, _without(key_text(key), value, _HEALTH)) for key, value in core)
+    authority = ((_AUTHORITY, place.authority),) if place.authority else ()
+    return _without(core, config, *checks), (DIRECT, *alone, *authority)
 
 
 def _parse(target: str) -> Target | None:
@@ -152,11 +152,8 @@ def _endpoint(address: Address) -> str:
     return f"[{host.partition('%')[0]}%{scope}]:{port}" if scope else f"[{host}]:{port}"
 
 
-def _without(key: str, value: object, *names: str) -> object:
-    """Return the value of an option; if it is a service config, without these fields."""
-    config = read_json(value) if key == SERVICE_CONFIG else None
+def _without(core: Pairs, config: object, *names: str) -> Pairs:
+    """Return options without these fields of their parsed service config."""
     if not isinstance(config, dict) or not any(name in config for name in names):
-        return value
-    import json  # noqa: PLC0415 - most channels have no service config
-
-    return json.dumps({name: value for name, value in config.items() if name not in names})
+        return core
+    return with_config(core, {name: value for name, value in config.items() if name not in names})

@@ -35,6 +35,7 @@ __all__ = [
     "read_service_config",
     "read_throttling",
     "to_service_config",
+    "with_config",
 ]
 
 MOST_ATTEMPTS = 5
@@ -123,16 +124,21 @@ def _left_to_core(
     options: Pairs, parsed: dict[str, object], entries: Sequence[dict[str, object]], *, retried: bool
 ) -> Pairs:
     """Return the options with a service config that has only what this library leaves to the core."""
-    import json  # noqa: PLC0415 - most channels have no service config
-
     for entry in entries:
         entry.pop("hedgingPolicy", None)
         if _read_timeout(entry) is not None:
             del entry["timeout"]
         if retried:
             entry.pop("retryPolicy", None)
-    left = json.dumps(parsed)
-    return tuple((key, left if key_text(key) == SERVICE_CONFIG else value) for key, value in options)
+    return with_config(options, parsed)
+
+
+def with_config(options: Pairs, config: dict[str, object]) -> Pairs:
+    """Return options with this service config instead of theirs."""
+    import json  # noqa: PLC0415 - most channels have no service config
+
+    text = json.dumps(config)
+    return tuple((key, text if key_text(key) == SERVICE_CONFIG else value) for key, value in options)
 
 
 @record

@@ -72,6 +72,7 @@ class PoolSetup:
             place = read_place(target, pooling, options)
             "".encode("idna")  # so that `getaddrinfo` does not import the codec when it is asked
         self.place = place
+        self._dial_options: tuple[Options, Options] | None = None
         self.pooling, self.addresses = (pooling, None) if place is None else (place.policy, place.addresses)
 
     def resolves(self, endpoint: str) -> bool:
@@ -80,16 +81,14 @@ class PoolSetup:
 
     def dialled(self, endpoint: str) -> tuple[str, Options]:
         """Return the target with which the core dials an endpoint, and the options for it."""
-        place, options = self.place, self.options
-        if place is None:
-            return self.target, options
-        from grpc_backoff.config.places import endpoint_options, endpoint_target, unwatched  # noqa: PLC0415 - as above
+        if self.place is None:
+            return self.target, self.options
+        from grpc_backoff.config.places import dial_options, endpoint_target  # noqa: PLC0415 - as above
 
-        if place.policy.health_service is not None:
-            options = unwatched(options)
-        if not endpoint:
-            return self.target, options
-        return endpoint_target(endpoint), endpoint_options(options, place.authority)
+        if self._dial_options is None:
+            self._dial_options = dial_options(self.options, self.place)
+        whole, alone = self._dial_options
+        return (endpoint_target(endpoint), alone) if endpoint else (self.target, whole)
 
     def key_of(self, endpoint: str) -> Hashable | None:
         """Return the key of the schedule of a slot: the channel's, and the endpoint (PO-1)."""

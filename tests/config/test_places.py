@@ -11,13 +11,13 @@ from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.config.core_options import first_values
 from grpc_backoff.config.places import (
     Place,
-    endpoint_options,
+    dial_options,
     endpoint_target,
     endpoints,
     read_balancing,
     read_place,
-    unwatched,
 )
+from grpc_backoff.config.proxies import DIRECT
 from grpc_backoff.config.service_config import read_json
 from grpc_backoff.config.target import Address, parse_target
 from grpc_backoff.policy.pooling import PoolPolicy
@@ -158,7 +158,7 @@ def test_given_authority(option):
     place = read_place("a.example:1", AROUND, given)
 
     assert place.authority == ""
-    assert dict(endpoint_options(given, place.authority)) == {"grpc.enable_http_proxy": 0, option: "b.example"}
+    assert dict(dial_options(given, place)[1]) == {"grpc.enable_http_proxy": 0, option: "b.example"}
 
 
 def test_options_of_an_endpoint():
@@ -169,7 +169,9 @@ def test_options_of_an_endpoint():
         config(loadBalancingConfig=[{"round_robin": {}}], loadBalancingPolicy="x", methodConfig=[{"timeout": "1s"}]),
     )
 
-    assert endpoint_options(options, "a.example:1") == (
+    whole, alone = dial_options(options, Place(AROUND, authority="a.example:1"))
+    assert whole == options
+    assert alone == (
         ("grpc.enable_http_proxy", 0),
         ("grpc.primary_user_agent", "x"),
         config(methodConfig=[{"timeout": "1s"}]),
@@ -181,7 +183,7 @@ def test_service_config_without_a_policy():
     """CH-9: a service config without a policy is passed on as it was written."""
     written = ("grpc.service_config", '{ "methodConfig" : [] }')
 
-    assert written in endpoint_options((written,), "a.example:1")
+    assert written in dial_options((written,), Place(AROUND))[1]
 
 
 def test_endpoints():
@@ -258,5 +260,7 @@ def test_pick_first_with_several_addresses():
 def test_the_core_does_not_watch():
     """RO-1: the core gets the service config without `healthCheckConfig`, and everything else as it is."""
     options = (config(methodConfig=[], **CHECKED), ("grpc.a", 1))
-    assert unwatched(options) == (config(methodConfig=[]), ("grpc.a", 1))
-    assert unwatched(options[1:]) == options[1:]
+    place = Place(PoolPolicy(health_service=""))
+    left = (config(methodConfig=[]), ("grpc.a", 1))
+    assert dial_options(options, place) == (left, (DIRECT, *left))
+    assert dial_options(options[1:], place)[0] == options[1:]

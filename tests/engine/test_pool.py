@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from grpc_backoff import Closed, Connected, State
 from grpc_backoff.engine.pool import SlotReceiver
 from grpc_backoff.engine.setup import PoolSetup
@@ -43,3 +45,14 @@ def test_the_key_of_an_endpoint():
     assert setup(key="key").key_of("") == "key"
     assert setup().key_of("a") is None
     assert len({setup(key="key").key_of("a"), setup(key="key").key_of("b"), setup(key="other").key_of("a")}) == 3
+
+
+def test_options_are_derived_once(monkeypatch):
+    """PO-6: the options for one endpoint are derived once for all of a pool, however many endpoints it has."""
+    read, loads = [], json.loads
+    monkeypatch.setattr(json, "loads", lambda text, **how: read.append(text) or loads(text, **how))
+    options = (("grpc.service_config", '{"loadBalancingConfig": [{"round_robin": {}}]}'),)
+    made = PoolSetup("ipv4:127.0.0.1:1,127.0.0.1:2", CONNECT, PoolPolicy(round_robin=True), None, None, options)
+    assert [made.dialled(endpoint)[0] for endpoint in made.addresses] == ["ipv4:127.0.0.1:1", "ipv4:127.0.0.1:2"]
+    assert ("grpc.service_config", "{}") in made.dialled("127.0.0.1:1")[1]
+    assert len(read) == 1
