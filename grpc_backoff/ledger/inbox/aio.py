@@ -62,7 +62,7 @@ class AioInbox(Inbox[AioDatabase], grpc.aio.ServerInterceptor):
             OptionError: an argument has an invalid value.
         """
         settings = Settings(required, scope, hold, connections)
-        database = settings.databases(url)[0]()
+        database = settings.aio_database(url)
         await asyncio.to_thread(database.migrate, apply=migrate)
         await database.open()
         return cls(database, settings)

@@ -86,25 +86,43 @@ class Settings:
         object.__setattr__(self, "hold", checks.duration("hold", self.hold, Unit.SECONDS))
         checks.whole(1)("connections", self.connections, Unit.SECONDS)
 
-    def databases(self, url: str | os.PathLike[str]) -> tuple[Callable[[], AioDatabase], Callable[[], SyncDatabase]]:
-        """Return what makes the database at a URL for each API, not yet open.
+    def aio_database(self, url: str | os.PathLike[str]) -> AioDatabase:
+        """Return the database at a URL for `AioInbox`, not yet open.
 
         Raises:
             MissingExtra: PostgreSQL needs the extra `postgres`.
             OptionError: the URL is neither one of PostgreSQL nor the path of an SQLite file.
         """
-        text = read_url(url)
-        if text.startswith(POSTGRES_URL):
-            from grpc_backoff.ledger.inbox import postgres  # noqa: PLC0415 - an optional package
+        place, is_postgres = _place(url)
+        if is_postgres:
+            from grpc_backoff.ledger.inbox.postgres import AioPostgres  # noqa: PLC0415 - an optional package
 
-            number = self.connections
-            return lambda: postgres.AioPostgres(text, number), lambda: postgres.SyncPostgres(text, number)
-        path = text.removeprefix(SQLITE_URL)
-        if "://" in path or path in ("", ":memory:") or path.startswith("file:"):
-            raise OptionError("url", f"{path.partition('://')[0]}...", URLS)
-        from grpc_backoff.ledger.inbox import sqlite  # noqa: PLC0415 - like the other
+            return AioPostgres(place, self.connections)
+        from grpc_backoff.ledger.inbox.sqlite import AioSQLite  # noqa: PLC0415 - like the other
 
-        return lambda: sqlite.AioSQLite(path), lambda: sqlite.SyncSQLite(path)
+        return AioSQLite(place)
+
+    def sync_database(self, url: str | os.PathLike[str]) -> SyncDatabase:
+        """Return the same for `SyncInbox`."""
+        place, is_postgres = _place(url)
+        if is_postgres:
+            from grpc_backoff.ledger.inbox.postgres import SyncPostgres  # noqa: PLC0415 - an optional package
+
+            return SyncPostgres(place, self.connections)
+        from grpc_backoff.ledger.inbox.sqlite import SyncSQLite  # noqa: PLC0415 - like the other
+
+        return SyncSQLite(place)
+
+
+def _place(url: str | os.PathLike[str]) -> tuple[str, bool]:
+    """Return a URL of PostgreSQL, or the path of an SQLite file, and whether it is the former."""
+    text = read_url(url)
+    if text.startswith(POSTGRES_URL):
+        return text, True
+    path = text.removeprefix(SQLITE_URL)
+    if "://" in path or path in ("", ":memory:") or path.startswith("file:"):
+        raise OptionError("url", f"{path.partition('://')[0]}...", URLS)
+    return path, False
 
 
 def no_scope(_context: object) -> str:

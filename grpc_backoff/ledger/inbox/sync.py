@@ -39,7 +39,7 @@ class SyncInbox(Inbox[SyncDatabase], grpc.ServerInterceptor):
         A repeat that waits, for up to `hold` seconds, occupies a thread of the server.
         """
         settings = Settings(required, scope, hold, connections)
-        database = settings.databases(url)[1]()
+        database = settings.sync_database(url)
         database.migrate(apply=migrate)
         database.open()
         return cls(database, settings)
