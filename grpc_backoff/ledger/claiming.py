@@ -95,7 +95,7 @@ def _claimable(db: Store) -> str:
     if db.is_oldest:  # once another process has migrated, nothing is claimed without regard to pauses and keys
         timely = f"(SELECT version FROM {db.versions}) = {db.oldest} AND "
     return (
-        f"{timely}NOT EXISTS (SELECT 1 FROM {db.paused} p WHERE p.target = :target) "
+        f"{timely}NOT EXISTS (SELECT 1 FROM {db.paused_targets} p WHERE p.target = :target) "
         f"AND ({db.order_key('o')} IS NULL OR NOT {db.behind()})"
     )
 
@@ -222,7 +222,7 @@ async def take_up(db: Store, ids: Sequence[str] | None = None) -> None:
         f"WHERE o.seq IN (SELECT ({first}) FROM ({keys}) k) AND {aside.format('o')} RETURNING seq"
     )
     if await db.rows(text, params, share=SOON):
-        db.floors = {}  # a new one, so that a look that began before does not count
+        db.became_due_earlier()
 
 
 async def take_up_after(db: Store, ended: Sequence[str]) -> None:

@@ -15,7 +15,7 @@ async def pause(db: Store, target: str) -> None:
     """Let no operations of a target be claimed until `resume`."""
     if await db.still_oldest():
         db.check_tables("a pause")
-    text = f"INSERT INTO {db.paused} VALUES (:target) ON CONFLICT DO NOTHING RETURNING target"
+    text = f"INSERT INTO {db.pauses} VALUES (:target) ON CONFLICT DO NOTHING RETURNING target"
     await db.rows(text, {"target": bare_target(target)})
 
 
@@ -23,7 +23,7 @@ async def resume(db: Store, target: str) -> bool:
     """End a pause; return whether the target was paused."""
     if await db.still_oldest():
         return False
-    text = f"DELETE FROM {db.paused} WHERE target = :target RETURNING target"
+    text = f"DELETE FROM {db.pauses} WHERE target = :target RETURNING target"
     return bool(await db.rows(text, {"target": bare_target(target)}))
 
 
@@ -93,7 +93,7 @@ async def retarget(db: Store, old: str, new: str, limit: int, *, due: bool = Fal
     text = f"UPDATE {db.operations} AS o SET target = :new FROM ({moved}) moved WHERE o.seq = moved.key RETURNING seq"
     numbers = await db.rows(text, {**olds, "new": bare_target(new), "limit": limit})
     if numbers:
-        db.floors = {}
+        db.became_due_earlier()
     return len(numbers)
 
 

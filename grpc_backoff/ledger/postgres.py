@@ -415,7 +415,7 @@ class PostgresStore(Store):
         check_version(self._name, before, newest, apply=apply, oldest=self.oldest)
         if apply and before < (self.oldest if needed_only else newest):
             versions = await self._connected(migrate, _MIGRATING)
-        self.version = versions[1]
+        self._version = versions[1]
         if not self.is_oldest:
             [(self._identity,)] = await self.run(lambda: one(_IDENTITY), Access.READ)
         return versions
@@ -485,7 +485,7 @@ class PostgresStore(Store):
         would step over them. An operation whose own transaction took longer than `_SLACK`, and one that another process
         takes up, are found once this has been called again.
         """
-        floors, due = self.floors, self.due("o")
+        floors, due = self._floors, self.due("o")
         text = (
             f"SELECT coalesce((SELECT {due} FROM grpc_backoff.operations o WHERE {self.open('o')} "
             f"AND o.target = :target AND {due} <= now() ORDER BY {due}, o.seq LIMIT 1), now())"

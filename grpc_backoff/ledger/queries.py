@@ -37,7 +37,7 @@ async def ready(db: Store, which: Filter, limit: int, policy_of: PolicyOf) -> li
     """For each operation, return whether it is ready, when it became or will become ready, and why (LG-5)."""
     obstacle = (
         f"CASE WHEN o.state NOT IN ({texts(CLAIMABLE)}) THEN NULL "
-        f"WHEN EXISTS (SELECT 1 FROM {db.paused} p WHERE p.target = o.target) THEN 'paused' "
+        f"WHEN EXISTS (SELECT 1 FROM {db.paused_targets} p WHERE p.target = o.target) THEN 'paused' "
         f"WHEN {db.behind()} THEN 'blocked' END"
     )
     columns = f"{', '.join(f'o.{name}' for name in READY)}, {obstacle}, {db.now}"
@@ -145,7 +145,7 @@ def _count(db: Store) -> Plan[dict[str, Queue]]:
             f"AND {key} >= '' AND o.finished IS NOT NULL GROUP BY o.target",
             {},
         ),
-        Statement(f"SELECT p.target FROM {db.paused} p", {}),
+        Statement(f"SELECT p.target FROM {db.paused_targets} p", {}),
     ]
     groups = {True: rows_open, False: rows_done}
     full = {part: sum(row[2] for row in rows) >= _SAMPLE for part, rows in groups.items()}

@@ -178,8 +178,7 @@ async def lost(
 
 def _log_once(db: Store, operation: str, error: LedgerStateError) -> None:
     """Log that a lost attempt cannot be recorded, once per operation, because each look finds it again."""
-    if operation not in db.unrecordable:
-        db.unrecordable.add(operation)
+    if db.found_unrecordable(operation):
         _LOG.error("operation %s: its lease has expired, but that cannot be recorded: %s", operation, error)
 
 

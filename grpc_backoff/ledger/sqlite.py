@@ -220,11 +220,11 @@ class SQLiteStore(Store):
         check_version(self._name, before, newest, apply=apply, oldest=self.oldest)
         connection.execute("PRAGMA journal_mode = WAL")
         if not apply or before >= (self.oldest if needed_only else newest):
-            self.version = before
+            self._version = before
             return before, before
         with self._writing(connection):
             before = upgrade_file(connection, known, "ledger_schema")
-        self.version = newest
+        self._version = newest
         return before, newest
 
     # Submitting.

@@ -74,9 +74,6 @@ class Store(abc.ABC):
         corrections: the statements that correct stored times after the clock was set back, with the parameter `:now`.
         of_rows: the errors that are about one row, so that the others are recorded without it.
         hears: whether the store listens, so that operations of other processes need not be looked for.
-        version: the version of the tables when they were last looked at.
-        floors: for targets, a time before which nothing was due that may still be claimed; see `look`.
-        unrecordable: the ids of lost attempts that were logged, because they cannot be recorded.
     """
 
     operations: ClassVar[str]
@@ -108,9 +105,9 @@ class Store(abc.ABC):
         self._settings = settings
         self._closed = False
         self._process = os.getpid()
-        self.version = 0
-        self.floors: dict[str, float] = {}
-        self.unrecordable: set[str] = set()
+        self._version = 0  # of the tables, when they were last looked at
+        self._floors: dict[str, float] = {}  # by target, before when nothing was due that may still be claimed
+        self._unrecordable: set[str] = set()
 
     async def run(self, plan: Callable[[], Plan[ResultT]], access: Access, share: float = 1.0) -> ResultT:
         """Run a plan in one transaction; `share` is the part of the setting `timeout` that it may take."""
@@ -157,7 +154,17 @@ class Store(abc.ABC):
 
     def since(self, target: str) -> tuple[str, dict[str, object]]:
         """Return a condition for `due` that excludes no operation of a target that is open, and its parameter."""
-        return f">= {self.at.format(':floor')}", {"floor": self.floors.get(target, -math.inf)}
+        return f">= {self.at.format(':floor')}", {"floor": self._floors.get(target, -math.inf)}
+
+    def became_due_earlier(self) -> None:
+        """Let claims begin anywhere, because operations may be due before the times that `look` has found."""
+        self._floors = {}  # a new one, so that a look that began before does not count
+
+    def found_unrecordable(self, operation: str) -> bool:
+        """Remember that a lost attempt of an operation cannot be recorded; return whether that is new."""
+        known = operation in self._unrecordable
+        self._unrecordable.add(operation)
+        return not known
 
     @abc.abstractmethod
     async def migrate(self, *, apply: bool, needed_only: bool = False) -> tuple[int, int]:
@@ -202,7 +209,7 @@ class Store(abc.ABC):
     @property
     def is_oldest(self) -> bool:
         """Whether the tables lack pauses, the columns `LATER` and those for indexes."""
-        return self.version == self.oldest
+        return self._version == self.oldest
 
     def due(self, row: str) -> str:
         """Return the SQL for when an operation, which is `row` there, may be claimed or its lease expires."""
@@ -224,23 +231,27 @@ class Store(abc.ABC):
         )
 
     @property
-    def paused(self) -> str:
-        """The table of paused targets."""
+    def paused_targets(self) -> str:
+        """The rows of the table `pauses`, as far as there is one."""
         return _NONE_PAUSED if self.is_oldest else self.pauses
 
-    async def still_oldest(self) -> bool:
-        """Return whether the tables are still the oldest ones; another process may have migrated meanwhile."""
+    def look_at_version(self) -> Plan[bool]:
+        """Look whether the tables are still the oldest ones; another process may have migrated meanwhile."""
         if self.is_oldest:
-            [(self.version,)] = await self.rows(f"SELECT version FROM {self.versions}", {}, Access.READ, SOON)
+            [(self._version,)] = yield from one(Statement(f"SELECT version FROM {self.versions}", {}))
         return self.is_oldest
+
+    async def still_oldest(self) -> bool:
+        """Do the same in a transaction of its own, if necessary; return whether they are."""
+        return self.is_oldest and await self.run(self.look_at_version, Access.READ, SOON)
 
     def check_tables(self, what: str) -> None:
         """Refuse what the oldest tables have no place for."""
         if self.is_oldest:
             raise LedgerSchemaError(
-                f"{self._name}: {what} needs version {self.version + 1} of the tables, which have version "
-                f"{self.version}; nothing was stored; when no process of an older release is left, call `migrate()` or "
-                "run `grpc-backoff ledger --db URL migrate`"
+                f"{self._name}: {what} needs version {self._version + 1} of the tables, which have version "
+                f"{self._version}; nothing was stored; when no process of an older release is left, call `migrate()` "
+                "or run `grpc-backoff ledger --db URL migrate`"
             )
 
     @property

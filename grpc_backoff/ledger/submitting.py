@@ -35,8 +35,7 @@ def plan(db: Store, submissions: Sequence[Submission]) -> Plan[list[Submitted]]:
     """Return the transaction of `submit`."""
     new: set[str] = set()
     stored: dict[object, str] = {}
-    if db.is_oldest:
-        [[(db.version,)]] = yield [Statement(f"SELECT version FROM {db.versions}", {})]
+    if (yield from db.look_at_version()):
         _check_later(db, submissions)
     yield _key_locks(db, submissions)
     left = list(submissions)
