@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from grpc_backoff.policy.jitter import Full as Full
     from grpc_backoff.policy.jitter import NoJitter as NoJitter
     from grpc_backoff.policy.jitter import Scaled as Scaled
-    from grpc_backoff.policy.presets import RETRY
+    from grpc_backoff.policy.presets import RETRY_PRESETS as RETRY_PRESETS
     from grpc_backoff.policy.proportional import Proportional as Proportional
     from grpc_backoff.policy.retry import RetryPolicy as RetryPolicy
     from grpc_backoff.policy.strategy import Decorrelated as Decorrelated
@@ -81,8 +81,6 @@ if TYPE_CHECKING:
     from grpc_backoff.sync import secure_channel as secure_channel
     from grpc_backoff.sync.subscription import Subscription as Subscription
     from grpc_backoff.sync.subscription import subscribe as subscribe
-
-    RETRY_PRESETS = RETRY
 
 _MODULES = {
     "base.base_errors": ("ConfigError", "ConnectError", "GrpcBackoffError", "OptionError", "PolicyWarning"),
@@ -142,5 +140,5 @@ HOMES = {name: f"grpc_backoff.{module}" for module, names in _MODULES.items() fo
 
 def load(name: str) -> object:
     """Import the home of a public name; return what has the name there."""
-    found: object = getattr(import_module(HOMES[name]), "RETRY" if name == "RETRY_PRESETS" else name)
+    found: object = getattr(import_module(HOMES[name]), name)
     return found

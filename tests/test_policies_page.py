@@ -11,7 +11,7 @@ from grpc_backoff import parse_policy, read_config
 from grpc_backoff.config.settings import CONNECTING
 from grpc_backoff.policy.hedging import HEDGING
 from grpc_backoff.policy.jitter import JITTERS, parse_jitter
-from grpc_backoff.policy.presets import PRESETS, RETRY
+from grpc_backoff.policy.presets import PRESETS, RETRY_PRESETS
 from grpc_backoff.policy.retry import RETRYING
 from grpc_backoff.policy.strategy import STRATEGIES
 from tests.docs.pages import block, read
@@ -45,7 +45,7 @@ def test_file_is_good(tmp_path):
 
     config = read_config(file)
 
-    assert config.connect_policy("a.example:443").policy.backoff.jitter == RETRY["standard"].backoff.jitter
+    assert config.connect_policy("a.example:443").policy.backoff.jitter == RETRY_PRESETS["standard"].backoff.jitter
     assert config.retry_policy("shop.Orders/List").policy.max_attempts == 3
     assert config.retry_policy("shop.Orders/Place").policy.max_attempts == 1
     assert config.retry_policy("other.Service/Call") is None
@@ -84,7 +84,7 @@ def test_presets(row):
         f"deadline: {time.replace(' days', 'd').replace(' ', '')}" for time in whole
     ]
 
-    policy, preset = parse_policy(", ".join(words)), RETRY[names(name)[0]]
+    policy, preset = parse_policy(", ".join(words)), RETRY_PRESETS[names(name)[0]]
 
     assert (policy.backoff, policy.max_attempts, policy.deadline) == (
         preset.backoff,

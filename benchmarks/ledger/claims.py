@@ -13,7 +13,7 @@ from grpc_backoff.ledger import claiming, recording, submitting
 from grpc_backoff.ledger.ledger import open_store
 from grpc_backoff.ledger.records import AttemptReport, Submission
 from grpc_backoff.policy.ledger_settings import LedgerSettings
-from grpc_backoff.policy.presets import LEDGER, RETRY
+from grpc_backoff.policy.presets import LEDGER, RETRY_PRESETS
 
 __all__ = ["Shared", "share"]
 
@@ -40,7 +40,7 @@ async def _claim(url: str) -> list[str]:
         while taken := await claiming.claim(store, "t", _BATCH, "me", _LEASE):
             mine += [operation.id for operation in taken]
             await recording.record_ends(
-                store, [AttemptReport(each.id, each.lease_token, RETRY["steps"]) for each in taken]
+                store, [AttemptReport(each.id, each.lease_token, RETRY_PRESETS["steps"]) for each in taken]
             )
     finally:
         await store.close()

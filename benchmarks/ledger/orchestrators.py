@@ -13,13 +13,13 @@ from grpc_backoff.ledger import queries, recording, submitting
 from grpc_backoff.ledger.ledger import open_store
 from grpc_backoff.ledger.records import AttemptReport, Filter, Submission
 from grpc_backoff.policy.ledger_settings import LedgerSettings
-from grpc_backoff.policy.presets import LEDGER, RETRY
+from grpc_backoff.policy.presets import LEDGER, RETRY_PRESETS
 
 __all__ = ["Tally", "locked", "unlocked"]
 
 _AT_ONCE = 10
 _SETTINGS = LedgerSettings(**LEDGER)
-_STEPS = RETRY["steps"]
+_STEPS = RETRY_PRESETS["steps"]
 
 
 @dataclass(frozen=True, slots=True)

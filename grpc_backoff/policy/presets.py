@@ -2,8 +2,8 @@
 
 `PRESETS` holds the parts of each preset, so that files, options and policy strings can start from a preset and change
 some of its parts: the name of a strategy as `backoff`, the strategy's fields, `max_delay`, `jitter`, and the policy's
-other fields. `CONNECT`, `GRPC` and `RETRY` are complete policies. The former two are defined where no table of presets
-has to be read for them.
+other fields. `CONNECT`, `GRPC` and those in `RETRY_PRESETS` are complete policies. The former two are defined where no
+table of presets has to be read for them.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ __all__ = [
     "LEDGER",
     "NATIVE_JITTER",
     "PRESETS",
-    "RETRY",
     "RETRY_PRESET",
+    "RETRY_PRESETS",
 ]
 
 _ASKED_FOR = {"multiplier": 2.0, "max_delay": 30.0, "jitter": NoJitter(), "max_attempts": 1}
@@ -141,8 +141,7 @@ def build(kind: type[PolicyT], parts: Mapping[str, Any]) -> PolicyT:
 NATIVE_JITTER = Proportional(0.2)
 """The jitter that gRPC's own cores apply to retries (gRFC A6); no service config can change it."""
 
-RETRY: Mapping[str, RetryPolicy] = MappingProxyType(
+RETRY_PRESETS: Mapping[str, RetryPolicy] = MappingProxyType(
     {name: build(RetryPolicy, parts) for name, parts in PRESETS.items() if {"delay", "steps"} & set(parts)}
 )
-"""The presets as retry policies, by name, except those without a delay. Programs import them as
-`grpc_backoff.RETRY_PRESETS`."""
+"""The presets as retry policies, by name, except those without a delay."""

@@ -26,7 +26,7 @@ from grpc_backoff.decide.connections.events import Failure, Stage
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.jitter import NoJitter, Proportional
-from grpc_backoff.policy.presets import CONNECT, GRPC, RETRY
+from grpc_backoff.policy.presets import CONNECT, GRPC, RETRY_PRESETS
 from grpc_backoff.policy.strategy import Decorrelated, Exponential
 from tests.policy.values import Always, backoffs, times, unhurried
 
@@ -34,7 +34,7 @@ REFUSED = Failure(Stage.TCP, "refused")
 POLICIES = {
     "grpc": CONNECT,
     "grpc, first gap jittered": replace(CONNECT, jitter_first=True),
-    **{name: replace(CONNECT, backoff=retry.backoff) for name, retry in RETRY.items() if name != "grpc"},
+    **{name: replace(CONNECT, backoff=retry.backoff) for name, retry in RETRY_PRESETS.items() if name != "grpc"},
     "decorrelated": replace(CONNECT, backoff=BackoffPolicy(Decorrelated(0.5), 20.0, NoJitter())),
 }
 

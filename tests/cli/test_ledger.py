@@ -13,11 +13,11 @@ from grpc_backoff.cli.commands import cli
 from grpc_backoff.decide.calls.decision import FailedAttempt
 from grpc_backoff.ledger import Ledger, recording
 from grpc_backoff.ledger.records import AttemptReport
-from grpc_backoff.policy.presets import RETRY
+from grpc_backoff.policy.presets import RETRY_PRESETS
 from tests.ledger import conftest as databases
 from tests.ledger.steps import fail_many
 
-STEPS = RETRY["steps"]
+STEPS = RETRY_PRESETS["steps"]
 server, postgres_url, url = databases.server, databases.postgres_url, databases.url
 
 

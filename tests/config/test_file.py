@@ -18,7 +18,7 @@ from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.budget import BUDGETING, RetryBudget
 from grpc_backoff.policy.jitter import Equal, Full, NoJitter, Proportional
 from grpc_backoff.policy.pooling import PoolPolicy
-from grpc_backoff.policy.presets import CONNECT, RETRY
+from grpc_backoff.policy.presets import CONNECT, RETRY_PRESETS
 from grpc_backoff.policy.retry import RETRYING
 from grpc_backoff.policy.strategy import Exponential, Fixed, Steps
 from tests.texts import begins, exactly
@@ -319,7 +319,7 @@ def test_only_what_it_says(file, content, change):
         ('answer_within = "3s"', ("grpc_backoff.answer_within", 3)),
         ("watch_network = true", ("grpc_backoff.watch_network", True)),
         ('min_resolve_interval = "5s"', ("grpc.dns_min_time_between_resolutions_ms", 5000)),
-        *((f'preset = "{name}"', ("grpc_backoff.preset", name)) for name in RETRY),
+        *((f'preset = "{name}"', ("grpc_backoff.preset", name)) for name in RETRY_PRESETS),
     ],
 )
 def test_same_as_option(file, line, option):
@@ -482,7 +482,7 @@ def test_targets(config, target, backoff):
 )
 def test_methods(config, method, backoff, limits):
     """BP-2: only the most specific table applies to a method: its own, its service's, or the one for all methods."""
-    assert config.retry_policy(method).policy == replace(RETRY["standard"], backoff=backoff, **limits)
+    assert config.retry_policy(method).policy == replace(RETRY_PRESETS["standard"], backoff=backoff, **limits)
 
 
 def test_no_methods(file):
@@ -510,7 +510,7 @@ def test_origins(config, file):
 def test_policies_by_name(config):
     """BP-3: the file's own policies and the presets can be looked up by name."""
     assert config.policy("fail-fast").policy == config.retry_policy("shop.Orders/List").policy
-    assert config.policy("contention").policy == RETRY["contention"]
+    assert config.policy("contention").policy == RETRY_PRESETS["contention"]
     with pytest.raises(OptionError, match="the name of a policy; did you mean 'careful'"):
         config.policy("carefull")
 
@@ -604,7 +604,7 @@ def test_lists(file):
     """)
 
     assert read_config(file).policy("x").policy == replace(
-        RETRY["standard"],
+        RETRY_PRESETS["standard"],
         backoff=BackoffPolicy(Steps((0.1, 0.5, 2.0), 1.0), 30.0, NoJitter()),
         max_attempts=None,
         codes={"ABORTED", "UNAVAILABLE"},

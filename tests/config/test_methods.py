@@ -20,7 +20,7 @@ from grpc_backoff.config.service_config import from_service_config
 from grpc_backoff.errors import OptionError, PolicyWarning
 from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.jitter import NoJitter
-from grpc_backoff.policy.presets import PRESETS, RETRY
+from grpc_backoff.policy.presets import PRESETS, RETRY_PRESETS
 from tests.config.native import NATIVE, taken_by_grpc
 from tests.policy.values import unhurried
 from tests.texts import exactly
@@ -29,7 +29,7 @@ KEY = "grpc.service_config"
 ENABLE = "grpc.enable_retries"
 BUFFER = "grpc.per_rpc_retry_buffer_size"
 
-STANDARD = RETRY["standard"]
+STANDARD = RETRY_PRESETS["standard"]
 ONCE = replace(STANDARD, max_attempts=1)
 ABORTED = replace(STANDARD, codes=frozenset({"ABORTED"}))
 OF_NATIVE = from_service_config(NATIVE)
@@ -110,7 +110,7 @@ def test_nothing_asked_for():
     ("retry", "policy"),
     [
         (STANDARD, STANDARD),
-        *((name, RETRY[name]) for name in RETRY),
+        *((name, RETRY_PRESETS[name]) for name in RETRY_PRESETS),
         ("retry: 5, delay: 1s", parse_policy("retry: 5, delay: 1s")),
         ("preset: standard, retry: 1", replace(STANDARD, max_attempts=2)),
         ("retry:0,delay:1s", parse_policy("retry: 0, delay: 1s")),
@@ -644,7 +644,7 @@ def test_core_retries_off(said):
 
 @given(
     argument=st.dictionaries(
-        st.sampled_from(["*", "a.B", "a.B/C"]), st.sampled_from([STANDARD, ONCE, ABORTED, RETRY["grpc"]])
+        st.sampled_from(["*", "a.B", "a.B/C"]), st.sampled_from([STANDARD, ONCE, ABORTED, RETRY_PRESETS["grpc"]])
     ),
     native=st.dictionaries(
         st.sampled_from(["", "/a.B/", "/a.B/C", "/d.E/"]),
@@ -686,8 +686,8 @@ def test_replay_limit(given, limit):
 
 def test_presets_are_all_tried():
     """BP-2: every preset that sets a delay can be used by name; using any other preset causes a warning."""
-    assert set(RETRY) < set(PRESETS)
-    for name in set(PRESETS) - set(RETRY):
+    assert set(RETRY_PRESETS) < set(PRESETS)
+    for name in set(PRESETS) - set(RETRY_PRESETS):
         with pytest.warns(PolicyWarning):
             assert read_retry("retry", name, None).bounds(1) == (0.0, 0.0)
 
@@ -723,7 +723,7 @@ def test_a_parsed_string_without_jitter():
         "retry: 0, delay: 1s",
         "retry: 5",
         "standard",
-        replace(RETRY["standard"], backoff=replace(RETRY["standard"].backoff, jitter=NoJitter())),
+        replace(RETRY_PRESETS["standard"], backoff=replace(RETRY_PRESETS["standard"].backoff, jitter=NoJitter())),
     ],
 )
 def test_nothing_about_jitter(retry):

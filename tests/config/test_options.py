@@ -15,7 +15,7 @@ from grpc_backoff.errors import ConfigError, OptionError
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.connect import Reconnect
 from grpc_backoff.policy.jitter import NoJitter, Proportional
-from grpc_backoff.policy.presets import CONNECT, GRPC, RETRY
+from grpc_backoff.policy.presets import CONNECT, GRPC, RETRY_PRESETS
 from grpc_backoff.policy.strategy import Exponential, Fixed
 from tests.texts import begins, exactly
 
@@ -484,7 +484,7 @@ def test_effective_of_a_lowered_first_wait(file):
 
 def test_effective_of_an_argument():
     """BP-3: if a whole policy is given as an argument, the argument is the source of all its values."""
-    policies = [CONNECT, *(replace(CONNECT, backoff=retry.backoff) for retry in RETRY.values())]
+    policies = [CONNECT, *(replace(CONNECT, backoff=retry.backoff) for retry in RETRY_PRESETS.values())]
     for policy in policies:
         values = read_options([(INITIAL, 100)], policy).values
         assert {str(value) for part, value in values.items() if part not in POOL} == {"argument"}

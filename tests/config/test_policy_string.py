@@ -17,7 +17,7 @@ from grpc_backoff.config.settings import CONNECTING, resolve_retry
 from grpc_backoff.errors import OptionError, PolicyWarning
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.jitter import Additive, Equal, Full, NoJitter, Proportional, Scaled
-from grpc_backoff.policy.presets import PRESETS, RETRY
+from grpc_backoff.policy.presets import PRESETS, RETRY_PRESETS
 from grpc_backoff.policy.retry import RETRYING, RetryPolicy
 from grpc_backoff.policy.strategy import Decorrelated, Exponential, Fixed, Linear, Steps
 from tests.policy.values import unhurried
@@ -56,7 +56,7 @@ BACKOFFS = [
         BackoffPolicy(Fixed(1.0), 30.0, Proportional(0.1, then_cap=True)),
     ),
     ("preset: linear, delay: 1s", BackoffPolicy(Linear(1.0), 30.0, NoJitter())),
-    ("preset: steps", RETRY["steps"].backoff),
+    ("preset: steps", RETRY_PRESETS["steps"].backoff),
     ("preset: contention, delay: 20ms", BackoffPolicy(Exponential(0.02, 2.0, 6), 1.0, Additive(0.5))),
     ("preset: standard, jitter: none", BackoffPolicy(Exponential(1.0, 2.0), 30.0, NoJitter())),
     ("preset: grpc, backoff: fixed", BackoffPolicy(Fixed(1.0), 120.0, Proportional(0.2))),
@@ -187,11 +187,11 @@ pieces = st.sampled_from(
 )
 
 
-@pytest.mark.parametrize("name", RETRY)
+@pytest.mark.parametrize("name", RETRY_PRESETS)
 def test_a_name(name):
     """BP-2: a preset's name is accepted in place of a policy string, with or without surrounding spaces."""
     assert parse_policy(name) is not None
-    assert parse_policy(f" {name} ") == RETRY[name]
+    assert parse_policy(f" {name} ") == RETRY_PRESETS[name]
 
 
 @pytest.mark.parametrize(

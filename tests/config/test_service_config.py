@@ -26,7 +26,7 @@ from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.checks import STATUS_CODES, read_duration
 from grpc_backoff.policy.hedging import HedgingPolicy
 from grpc_backoff.policy.jitter import Full, NoJitter, Proportional
-from grpc_backoff.policy.presets import RETRY
+from grpc_backoff.policy.presets import RETRY_PRESETS
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import Decorrelated, Exponential, Fixed, Linear, Steps
 from tests.config.native import NATIVE, taken_by_grpc
@@ -62,14 +62,14 @@ def test_to():
 )
 def test_presets(name, first, most, multiplier, misfits):
     """BP-5: each preset converts to the closest retryPolicy; each loss is described in one sentence."""
-    conversion = to_service_config(RETRY[name])
+    conversion = to_service_config(RETRY_PRESETS[name])
 
     assert conversion.retry_policy == {
         "maxAttempts": 5,
         "initialBackoff": first,
         "maxBackoff": most,
         "backoffMultiplier": multiplier,
-        "retryableStatusCodes": sorted(RETRY[name].codes),
+        "retryableStatusCodes": sorted(RETRY_PRESETS[name].codes),
     }
     assert [misfit.partition(" = ")[0] for misfit in conversion.misfits] == misfits
 
@@ -150,7 +150,7 @@ def test_fits(strategy, cap, same):
 @pytest.mark.parametrize("name", ["grpc", "contention"])
 def test_no_retries(name):
     """BP-5: a policy with a single attempt converts to no retryPolicy, because gRPC would reject one."""
-    assert to_service_config(replace(RETRY[name], max_attempts=1)).retry_policy is None
+    assert to_service_config(replace(RETRY_PRESETS[name], max_attempts=1)).retry_policy is None
 
 
 @unhurried
@@ -249,7 +249,7 @@ def accepted_by_grpc(retry_policy):
     return taken_by_grpc(json.dumps({"methodConfig": [{"name": [{}], "retryPolicy": retry_policy}]}))
 
 
-TAKEN = [policy for policy in map(to_service_config, RETRY.values()) if policy.retry_policy]
+TAKEN = [policy for policy in map(to_service_config, RETRY_PRESETS.values()) if policy.retry_policy]
 
 
 @pytest.mark.parametrize(

@@ -28,14 +28,14 @@ from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.hedging import HedgingPolicy
 from grpc_backoff.policy.jitter import Full
 from grpc_backoff.policy.pooling import POOLING, PoolPolicy
-from grpc_backoff.policy.presets import CONNECT, GRPC, RETRY
+from grpc_backoff.policy.presets import CONNECT, GRPC, RETRY_PRESETS
 from grpc_backoff.policy.retry import RETRYING, RetryPolicy
 from grpc_backoff.policy.setting import PREFIX, checks_of
 from grpc_backoff.policy.strategy import Exponential, Steps
 from tests.config.native import NATIVE
 from tests.texts import exactly
 
-STANDARD = RETRY["standard"]
+STANDARD = RETRY_PRESETS["standard"]
 BACKOFF = {"preset", "delay", "max_delay", "multiplier", "jitter"}
 
 
@@ -116,7 +116,7 @@ POLICIES = {
 def test_chain():
     """BP-3: policies can inherit through several steps; each value comes from the nearest policy that sets it."""
     policy = resolve_retry([source_of("a", {"preset": "more careful", "max_attempts": 2})], POLICIES).policy
-    standard = RETRY["standard"]
+    standard = RETRY_PRESETS["standard"]
 
     assert policy == replace(standard, backoff=replace(standard.backoff, cap=7.0, jitter=Full()), max_attempts=2)
 

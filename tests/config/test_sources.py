@@ -11,7 +11,7 @@ from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.jitter import Full, NoJitter, Proportional
-from grpc_backoff.policy.presets import RETRY
+from grpc_backoff.policy.presets import RETRY_PRESETS
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import Decorrelated, Exponential, Fixed, Linear, Steps
 from tests.policy.values import unhurried
@@ -162,9 +162,9 @@ def test_effective():
         Effective("backoff", "linear", "user: key.backoff"),
         Effective("delay", 0.01, "preset contention"),
         Effective("max_delay", 9.0, "somewhere"),
-        Effective("jitter", RETRY["contention"].backoff.jitter, "preset contention"),
+        Effective("jitter", RETRY_PRESETS["contention"].backoff.jitter, "preset contention"),
         Effective("max_attempts", 3, "policy string: retry"),
-        Effective("codes", RETRY["contention"].codes, "preset contention"),
+        Effective("codes", RETRY_PRESETS["contention"].codes, "preset contention"),
         Effective("server_delay_jitter", 0.0, "preset contention"),
         Effective("max_server_delay", None, "preset contention"),
         Effective("timeout", None, "preset contention"),

@@ -58,7 +58,7 @@ def functions():
 def places(value):
     """Return the module and the full name under which a value is defined."""
     if value is RETRY_PRESETS:
-        return ["grpc_backoff.policy.presets.RETRY"]
+        return ["grpc_backoff.policy.presets.RETRY_PRESETS"]
     module = getattr(value, "__module__", "")
     return [module, f"{module}.{getattr(value, '__qualname__', '')}"]
 

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from examples import contention
 from examples.race import Result
 from grpc_backoff import parse_policy
-from grpc_backoff.policy.presets import RETRY
+from grpc_backoff.policy.presets import RETRY_PRESETS
 from tests.docs.pages import read
 
 ROOT = Path(__file__).parents[2]
@@ -103,7 +103,7 @@ def test_the_tables_on_the_page():
 
 def test_the_policies_on_the_page():
     """BP-1: the policy strings, attempts and waits on the page match the two policies."""
-    old_way, preset = parse_policy(contention.POLICIES["linear, 3 retries"]), RETRY["contention"]
+    old_way, preset = parse_policy(contention.POLICIES["linear, 3 retries"]), RETRY_PRESETS["contention"]
     assert f"`{contention.POLICIES['linear, 3 retries']}`" in PAGE
     assert f"| at most | {old_way.max_attempts} attempts | {preset.max_attempts} attempts |" in PAGE
     narrowed = parse_policy("preset: contention, codes: ABORTED")

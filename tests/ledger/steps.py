@@ -10,11 +10,11 @@ from grpc_backoff.config.policy_string import parse_policy
 from grpc_backoff.decide.calls.decision import FailedAttempt
 from grpc_backoff.ledger import claiming, queries, recording, submitting
 from grpc_backoff.ledger.records import AttemptReport, Filter
-from grpc_backoff.policy.presets import RETRY
+from grpc_backoff.policy.presets import RETRY_PRESETS
 from tests.ledger.conftest import execute, submission
 
 SHOP = "shop:443"
-STEPS = RETRY["steps"]
+STEPS = RETRY_PRESETS["steps"]
 QUICK = parse_policy("max_attempts: unlimited, deadline: 1d, delay: 10ms")
 UNAVAILABLE = FailedAttempt("UNAVAILABLE")
 CHANCE = random.Random(1)

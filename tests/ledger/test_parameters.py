@@ -10,7 +10,7 @@ from hypothesis import given
 
 from grpc_backoff.config.policy_string import parse_policy
 from grpc_backoff.ledger.parameters import parameters, policy_text
-from grpc_backoff.policy.presets import RETRY
+from grpc_backoff.policy.presets import RETRY_PRESETS
 from tests.ledger.policies import policies
 
 
@@ -20,10 +20,10 @@ def test_text_is_read_back(policy):
     assert parse_policy(policy_text(policy)) == policy
 
 
-@pytest.mark.parametrize("name", sorted(RETRY))
+@pytest.mark.parametrize("name", sorted(RETRY_PRESETS))
 def test_presets_as_text(name):
     """LG-1: parsing the text of any preset returns an equal policy."""
-    assert parse_policy(policy_text(RETRY[name])) == RETRY[name]
+    assert parse_policy(policy_text(RETRY_PRESETS[name])) == RETRY_PRESETS[name]
 
 
 @given(policies())
@@ -46,7 +46,7 @@ def test_a_foreign_strategy_is_refused():
         def value(self, n):
             return 1.0
 
-    standard = RETRY["standard"]
+    standard = RETRY_PRESETS["standard"]
     foreign = replace(standard, backoff=replace(standard.backoff, strategy=Mine()))
     for convert in (parameters, policy_text):
         with pytest.raises(TypeError, match=r"strategy=<.*Mine object at .*>: expected a built-in strategy"):

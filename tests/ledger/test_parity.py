@@ -17,7 +17,7 @@ from grpc_backoff.ledger.records import AttemptReport, Filter, Lease
 from grpc_backoff.ledger.schema import migrations
 from grpc_backoff.ledger.transitions import fallback, ledger_policy
 from grpc_backoff.policy.jitter import JITTERS, NoJitter
-from grpc_backoff.policy.presets import RETRY
+from grpc_backoff.policy.presets import RETRY_PRESETS
 from grpc_backoff.policy.strategy import STRATEGIES, Decorrelated
 from tests.ledger.conftest import SETTINGS, open_store, submission
 from tests.ledger.policies import random_policy
@@ -82,17 +82,17 @@ def test_delays_are_equal(database, strategy, jitter):
 @pytest.mark.parametrize("what", ["strategy", "jitter"])
 def test_what_sql_does_not_know(database, what):
     """LG-3: SQL refuses a strategy or jitter that it does not know with an error that names it."""
-    policy = json.dumps(parameters(ledger_policy(RETRY["steps"])) | {what: "mine"})
+    policy = json.dumps(parameters(ledger_policy(RETRY_PRESETS["steps"])) | {what: "mine"})
     with pytest.raises(psycopg.errors.FeatureNotSupported, match=f"{what}=mine: expected a {what} that this schema"):
         sql(database, "grpc_backoff.delay(%s::jsonb, 1, NULL, 0.5)", policy)
     database.rollback()
 
 
-@pytest.mark.parametrize("name", sorted(RETRY))
+@pytest.mark.parametrize("name", sorted(RETRY_PRESETS))
 @pytest.mark.parametrize("attempts", [0, 1, 10, 20])
 def test_boundaries(database, name, attempts):
     """LG-3, seed 001: after 0, 1, 10 and 20 attempts, SQL's fallback equals Python's for every preset."""
-    policy = ledger_policy(RETRY[name])
+    policy = ledger_policy(RETRY_PRESETS[name])
 
     computed = sql(
         database,
@@ -108,7 +108,7 @@ def test_two_paths_and_none(database):
     """Seed 001: `next_attempt_at` adds the recorded backoff, else min(growth, cap); without a time, it is NULL."""
     moment = "grpc_backoff.next_attempt_at(%s, to_timestamp(%s), to_timestamp(%s), %s, %s::jsonb, 0)"
     call = f"extract(epoch FROM {moment})::float8"
-    steps = json.dumps(parameters(ledger_policy(RETRY["steps"])))
+    steps = json.dumps(parameters(ledger_policy(RETRY_PRESETS["steps"])))
 
     assert sql(database, call, 7.5, 1000, 2000, 3, steps) == 1007.5
     assert sql(database, call, 7.5, None, 2000, 3, steps) == 2004.0
@@ -118,7 +118,7 @@ def test_two_paths_and_none(database):
 
 def test_growth_beyond_every_float(database):
     """LG-3, CB-13: if the growth exceeds every float, SQL and Python both return the cap."""
-    policy = ledger_policy(RETRY["grpc"])
+    policy = ledger_policy(RETRY_PRESETS["grpc"])
     for n in (1000, 100_000, 2**31 - 2):
         assert sql(
             database, "grpc_backoff.delay(%s::jsonb, %s, NULL, 0.5)", json.dumps(parameters(policy)), n
@@ -140,7 +140,7 @@ async def test_readiness_is_equal(postgres_url):
     claimed = await claiming.claim(store, "shop:443", 4, "me", 60.0)
     lost, failed, done, _ = [Lease(each.id, each.lease_token) for each in claimed]
     await claiming.extend(store, [lost], 0.001)
-    steps = RETRY["steps"]
+    steps = RETRY_PRESETS["steps"]
     await recording.record_ends(
         store, [AttemptReport(*failed, steps, FailedAttempt("UNAVAILABLE")), AttemptReport(*done, steps)]
     )

@@ -12,7 +12,7 @@ from grpc_backoff.config.file import read_config
 from grpc_backoff.ledger import Ledger, LedgerLimitError
 from grpc_backoff.ledger.ledger import open_store
 from grpc_backoff.ledger.parameters import policy_text
-from grpc_backoff.policy.presets import RETRY
+from grpc_backoff.policy.presets import RETRY_PRESETS
 from tests.echo import EchoStub, Message
 from tests.ledger.conftest import SETTINGS
 
@@ -143,7 +143,7 @@ def test_metadata_count():
 
 async def test_policies(filed, stub):
     """LG-1, LG-14: a policy comes from the argument, else `[methods]`, else `[ledger]`, else the library's default."""
-    mine = replace(RETRY["steps"], max_attempts=7)
+    mine = replace(RETRY_PRESETS["steps"], max_attempts=7)
     preparing = filed(FILE)
     assert preparing.settings.lease == 60.0
     policies = ["retry: 1, delay: 5s", mine, "aggressive", None]

@@ -24,7 +24,7 @@ from grpc_backoff.ledger import (
 from grpc_backoff.ledger.parameters import policy_text
 from grpc_backoff.ledger.records import AttemptReport
 from grpc_backoff.ledger.transitions import ledger_policy
-from grpc_backoff.policy.presets import RETRY
+from grpc_backoff.policy.presets import RETRY_PRESETS
 from tests.echo import Message
 from tests.ledger import previous
 from tests.ledger.conftest import SETTINGS, connected, execute, open_store, opened_store, submission
@@ -135,7 +135,7 @@ async def test_what_they_lack(older):
         with pytest.raises(LedgerStateError, match="with another request or for another target"):
             ledger.submit("other:1", METHOD, b"x", idempotency_key="k")
         assert [(each.id, each.policy) for each in ledger.find()] == [
-            (first.id, policy_text(ledger_policy(RETRY["durable"])))
+            (first.id, policy_text(ledger_policy(RETRY_PRESETS["durable"])))
         ]
 
         before, after = ledger.migrate()

@@ -30,10 +30,10 @@ from grpc_backoff.ledger.transitions import (
     ledger_policy,
     recalled,
 )
-from grpc_backoff.policy.presets import LEDGER, RETRY
+from grpc_backoff.policy.presets import LEDGER, RETRY_PRESETS
 from tests.ledger.policies import policies
 
-STEPS = ledger_policy(RETRY["steps"])
+STEPS = ledger_policy(RETRY_PRESETS["steps"])
 STEPS_OF_THREE = replace(STEPS, max_attempts=3)
 BEGAN = 1000.0
 
@@ -159,7 +159,7 @@ def test_the_deadline_counts_from_the_beginning_of_the_series():
 )
 def test_the_default_outlives_a_night(code, state):
     """LG-7: by default, eight hours of UNAVAILABLE or of a server's exceptions do not end an operation."""
-    policy, standing = ledger_policy(RETRY[LEDGER["policy"]]), locked(OperationState.PENDING)
+    policy, standing = ledger_policy(RETRY_PRESETS[LEDGER["policy"]]), locked(OperationState.PENDING)
     for number in range(1, 60):
         change = fail(standing, None, FailedAttempt(code), policy)
         standing = locked(change.state, number, change.step, change.previous, age=number * 600.0)
@@ -169,7 +169,7 @@ def test_the_default_outlives_a_night(code, state):
 
 def test_a_server_is_obeyed_up_to_the_cap():
     """LG-4: without `max_server_delay`, the policy's cap bounds the wait that a server may ask for."""
-    standard = RETRY["standard"]
+    standard = RETRY_PRESETS["standard"]
 
     assert standard.max_server_delay is None
     assert ledger_policy(standard).max_server_delay == standard.backoff.cap == 30.0
@@ -178,7 +178,7 @@ def test_a_server_is_obeyed_up_to_the_cap():
 
 def test_no_wait_is_longer_than_a_calendar():
     """LG-3: an extremely large cap is reduced to a wait that every database can represent."""
-    endless = replace(RETRY["standard"], backoff=replace(RETRY["standard"].backoff, cap=1e300))
+    endless = replace(RETRY_PRESETS["standard"], backoff=replace(RETRY_PRESETS["standard"].backoff, cap=1e300))
 
     assert ledger_policy(endless).backoff.cap == ledger_policy(endless).max_server_delay < 4e8
 

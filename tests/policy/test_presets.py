@@ -12,7 +12,7 @@ from grpc_backoff.config.sources import source_of
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
 from grpc_backoff.policy.jitter import Additive, Equal, NoJitter, Proportional, Scaled
-from grpc_backoff.policy.presets import CONNECT, GRPC, PRESETS, RETRY, build
+from grpc_backoff.policy.presets import CONNECT, GRPC, PRESETS, RETRY_PRESETS, build
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import Exponential, Fixed, Linear, Steps
 
@@ -39,7 +39,7 @@ BY_WORDS = [("fixed", Fixed(3.0)), ("linear", Linear(3.0)), ("exponential", Expo
 )
 def test_preset(name, strategy, cap, jitter, attempts, deadline, codes):
     """BP: every preset has the values of the document that defines it."""
-    assert RETRY[name] == RetryPolicy(
+    assert RETRY_PRESETS[name] == RetryPolicy(
         backoff=BackoffPolicy(strategy, cap, jitter),
         max_attempts=attempts,
         codes=codes,
@@ -61,7 +61,7 @@ def test_preset_of_words(name, strategy):
 def test_all_presets():
     """BP: `TABLE` and `BY_WORDS` contain every preset."""
     assert list(PRESETS) == [row[0] for row in TABLE] + [name for name, _ in BY_WORDS]
-    assert list(RETRY) == [row[0] for row in TABLE]
+    assert list(RETRY_PRESETS) == [row[0] for row in TABLE]
 
 
 def test_connect():
@@ -77,30 +77,30 @@ def test_connect():
         )
         == CONNECT
     )
-    assert RETRY["grpc"].backoff == GRPC
+    assert RETRY_PRESETS["grpc"].backoff == GRPC
 
 
-@pytest.mark.parametrize("name", RETRY)
+@pytest.mark.parametrize("name", RETRY_PRESETS)
 def test_every_preset_connects(name):
     """BP: a connect policy can use every preset with a delay, while its other parts keep gRPC's values."""
     assert resolve_connect([source_of("a test", {"preset": name})], {})[0].policy == replace(
-        CONNECT, backoff=RETRY[name].backoff
+        CONNECT, backoff=RETRY_PRESETS[name].backoff
     )
 
 
-@pytest.mark.parametrize("mapping", [PRESETS, RETRY])
+@pytest.mark.parametrize("mapping", [PRESETS, RETRY_PRESETS])
 def test_nobody_changes_them(mapping):
     """BP-3: the presets are read-only."""
     with pytest.raises(TypeError):
         mapping["grpc"] = None
 
 
-@pytest.mark.parametrize("name", RETRY)
+@pytest.mark.parametrize("name", RETRY_PRESETS)
 def test_a_preset_is_its_parts(name):
     """BP-3: the parts of a preset build its policy, and changing one part leaves the others unchanged."""
-    assert build(RetryPolicy, PRESETS[name]) == RETRY[name]
+    assert build(RetryPolicy, PRESETS[name]) == RETRY_PRESETS[name]
     changed = build(RetryPolicy, {**PRESETS[name], "max_attempts": 3})
-    assert (changed.max_attempts, changed.backoff) == (3, RETRY[name].backoff)
+    assert (changed.max_attempts, changed.backoff) == (3, RETRY_PRESETS[name].backoff)
 
 
 def test_connecting():

@@ -15,13 +15,13 @@ from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.checks import STATUS_CODES
 from grpc_backoff.policy.jitter import NoJitter
-from grpc_backoff.policy.presets import CONNECT, GRPC, RETRY
+from grpc_backoff.policy.presets import CONNECT, GRPC, RETRY_PRESETS
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import Steps
 from tests.policy.values import Always, failures, retry_policies, unhurried
 from tests.texts import exactly
 
-STANDARD = RETRY["standard"]
+STANDARD = RETRY_PRESETS["standard"]
 SECONDS = "a finite number of seconds above 0"
 PAUSE = "a finite, non-negative number of seconds"
 ATTEMPTS = 'a whole number of at least 1 (or "unlimited")'
@@ -102,16 +102,16 @@ def test_total_bounds():
     """BP-1: `total_bounds` covers the waits between the attempts, or as many waits as requested."""
     assert STANDARD.total_bounds() == (7.5, 22.5)
     assert STANDARD.total_bounds(5) == (15.5, 46.5)
-    assert RETRY["aggressive"].total_bounds(5) == (7.75, 21.25)
-    assert RETRY["conservative"].total_bounds(5) == (31.0, 75.0)
+    assert RETRY_PRESETS["aggressive"].total_bounds(5) == (7.75, 21.25)
+    assert RETRY_PRESETS["conservative"].total_bounds(5) == (31.0, 75.0)
     assert replace(STANDARD, max_attempts=1).total_bounds() == (0.0, 0.0)
     assert STANDARD.total_bounds(0) == (0.0, 0.0)
 
 
 def test_total_bounds_without_an_end():
     """BP: with unlimited attempts, the total of the waits is bounded only by the deadline."""
-    assert RETRY["steps"].total_bounds() == (math.inf, math.inf)
-    assert replace(RETRY["steps"], deadline=9.0).total_bounds() == (9.0, 9.0)
+    assert RETRY_PRESETS["steps"].total_bounds() == (math.inf, math.inf)
+    assert replace(RETRY_PRESETS["steps"], deadline=9.0).total_bounds() == (9.0, 9.0)
     assert replace(STANDARD, deadline=10.0).total_bounds() == (7.5, 10.0)
 
 

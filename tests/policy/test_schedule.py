@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.jitter import Full, NoJitter
-from grpc_backoff.policy.presets import GRPC, RETRY
+from grpc_backoff.policy.presets import GRPC, RETRY_PRESETS
 from grpc_backoff.policy.schedule import Row, schedule, usual_length
 from grpc_backoff.policy.strategy import Decorrelated, Exponential, Fixed, Linear, Steps
 from tests.policy.values import backoffs, unhurried
@@ -82,14 +82,14 @@ def test_sums(policy, rows):
         (GRPC, None, 12),  # up to the first row at the cap
         (GRPC, 1, 12),
         (GRPC, 24, 24),
-        (RETRY["steps"], None, 7),
+        (RETRY_PRESETS["steps"], None, 7),
         (BackoffPolicy(Fixed(1.0), 30.0, NoJitter()), None, 1),
         (BackoffPolicy(Steps((1.0, 2.0, 1.0, 2.0), 1.0), 30.0, NoJitter()), None, 4),
         (BackoffPolicy(Exponential(1.0, 2.0), 30.0, NoJitter()), None, 6),
         (BackoffPolicy(Exponential(1.0, 2.0), 1e9, NoJitter()), None, 24),
         # As many rows as the table in the preset's document.
-        *((RETRY[name], 5, 5) for name in ("standard", "aggressive", "conservative")),
-        *((RETRY[name], 7, 7) for name in ("contention", "background")),
+        *((RETRY_PRESETS[name], 5, 5) for name in ("standard", "aggressive", "conservative")),
+        *((RETRY_PRESETS[name], 7, 7) for name in ("contention", "background")),
     ],
 )
 def test_usual_length(policy, max_attempts, rows):

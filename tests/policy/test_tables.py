@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from grpc_backoff.config.policy_string import parse_policy
-from grpc_backoff.policy.presets import CONNECT, GRPC, RETRY
+from grpc_backoff.policy.presets import CONNECT, GRPC, RETRY_PRESETS
 from grpc_backoff.policy.schedule import schedule
 
 # gRPC's connection backoff: 1 s, times 1.6, up to 120 s, each plus or minus 20 %, even at the cap. In seconds: the
@@ -121,8 +121,10 @@ WORDS_TABLE = [
 @pytest.mark.parametrize(
     ("policy", "attempt", "wait", "low", "high"),
     [(GRPC, *row) for row in GRPC_TABLE]
-    + [(RETRY["steps"], *row) for row in STEPS_TABLE]
-    + [(RETRY["contention"], retry + 1, *(each / 1000 for each in waits)) for retry, *waits in CONTENTION_TABLE],
+    + [(RETRY_PRESETS["steps"], *row) for row in STEPS_TABLE]
+    + [
+        (RETRY_PRESETS["contention"], retry + 1, *(each / 1000 for each in waits)) for retry, *waits in CONTENTION_TABLE
+    ],
 )
 def test_waits(policy, attempt, wait, low, high):
     """BP-1: a policy matches its table: jitter beyond the cap, a growth that ends early, and the waits after a list."""
@@ -139,7 +141,7 @@ def test_grpc_gaps(attempt, backoff, low, high):
 
 def test_contention_in_all():
     """BP-1: before jitter, the table's seven waits total 1.27 s, and the six that actually occur total 0.63 s."""
-    policy = RETRY["contention"]
+    policy = RETRY_PRESETS["contention"]
 
     assert sum(policy.nominal(n) for n in range(1, 8)) == pytest.approx(1.27)
     assert sum(policy.nominal(n) for n in range(1, policy.max_attempts)) == pytest.approx(0.63)
@@ -156,7 +158,7 @@ def test_contention_in_all():
 )
 def test_weights(preset, table):
     """BP-1: `standard`, `aggressive`, `conservative` and `background` match their tables, including the totals."""
-    rows = schedule(RETRY[preset], len(table))
+    rows = schedule(RETRY_PRESETS[preset], len(table))
 
     for row, (attempt, delay, low, high, total_low, total_high) in zip(rows, table, strict=True):
         assert row.number == attempt
@@ -166,7 +168,7 @@ def test_weights(preset, table):
 
 def test_standard_in_all():
     """BP-1: without jitter, the five waits of the preset `standard` total 31 s."""
-    assert sum(RETRY["standard"].nominal(n) for n in range(1, 6)) == 31.0
+    assert sum(RETRY_PRESETS["standard"].nominal(n) for n in range(1, 6)) == 31.0
 
 
 @pytest.mark.parametrize(("words", "delays"), WORDS_TABLE, ids=[words for words, _ in WORDS_TABLE])

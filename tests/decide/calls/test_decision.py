@@ -25,7 +25,7 @@ from grpc_backoff.decide.calls.server_hint import ServerHint, hint_window
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.checks import STATUS_CODES
 from grpc_backoff.policy.jitter import NoJitter
-from grpc_backoff.policy.presets import RETRY
+from grpc_backoff.policy.presets import RETRY_PRESETS
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import Decorrelated, Exponential
 from tests.policy.values import Always, retry_policies, unhurried
@@ -284,7 +284,7 @@ BRANCHES = {
     "RT-5: but by the policy that is made for them": branch(
         Retry(0.01, WaitSource.SCHEDULE, Progress(attempt=2, step=1, previous=0.01)),
         failure=FailedAttempt(code="ABORTED"),
-        policy=RETRY["contention"],
+        policy=RETRY_PRESETS["contention"],
         rng=Always(0.0),
     ),
 }

@@ -28,7 +28,7 @@ from grpc_backoff.decide.calls import server_hint as server_word
 from grpc_backoff.decide.calls.events import WaitSource
 from grpc_backoff.decide.calls.server_hint import ServerHint, hint_window, read_hint
 from grpc_backoff.policy.jitter import Additive, Equal, Full, NoJitter, Proportional, Scaled
-from grpc_backoff.policy.presets import RETRY
+from grpc_backoff.policy.presets import RETRY_PRESETS
 from tests.echo import Echo, EchoStub, Message, serving
 from tests.policy.values import retry_policies, unhurried
 
@@ -508,7 +508,7 @@ def test_window(source, jitter, cap, asked, least, most):
 
     A pushback is honoured exactly, up to `max_server_delay`.
     """
-    policy = replace(RETRY["steps"], server_delay_jitter=jitter, max_server_delay=cap)
+    policy = replace(RETRY_PRESETS["steps"], server_delay_jitter=jitter, max_server_delay=cap)
     window = hint_window(policy, ServerHint(asked, source))
     if source is WaitSource.PUSHBACK:
         least = most = min(asked, cap or math.inf)
@@ -534,7 +534,7 @@ def test_spread_at_the_cap(jitter, asked, least, most):
 
     No client comes back sooner than the server asked, or than the cap, to help a server that is overloaded.
     """
-    policy = replace(RETRY["steps"], backoff=replace(RETRY["steps"].backoff, jitter=jitter))
+    policy = replace(RETRY_PRESETS["steps"], backoff=replace(RETRY_PRESETS["steps"].backoff, jitter=jitter))
     window = hint_window(policy, ServerHint(asked, WaitSource.RETRY_AFTER))
 
     assert (window.low, window.at(1.0)) == (pytest.approx(least), most)
@@ -555,7 +555,7 @@ def test_full_jitter_does_not_undercut_the_server():
 )
 def test_window_before_a_deadline(left, least, most):
     """RT-3: jitter is limited to the time before the deadline, so it never makes a call give up."""
-    window = hint_window(RETRY["steps"], ServerHint(60.0, WaitSource.RETRY_AFTER), left)
+    window = hint_window(RETRY_PRESETS["steps"], ServerHint(60.0, WaitSource.RETRY_AFTER), left)
 
     assert (window.at(0.0), window.at(1.0)) == (pytest.approx(least), pytest.approx(most))
 
