@@ -5,13 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import os
 import random
 import re
-import resource
 import signal
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -217,7 +213,7 @@ async def test_a_lost_commit_says_that_nobody_knows(network, url):
     """LG-9: if the answer to COMMIT is lost, the error says that the outcome is unknown; a key prevents duplicates."""
     async with network.open(url) as remote, await Ledger.open(remote, settings=QUICK) as ledger:
         await ledger.queue()
-        [connection] = ledger.store._free
+        [connection] = ledger.store._sessions._free
         execute = connection.execute
 
         async def cutting(statement, *given, **how):
@@ -331,30 +327,6 @@ async def test_a_pooler_that_loses_the_server(server, url, mark, write, severity
         assert await ledger.find()
 
     assert caught.value.stored is None
-
-
-@pytest.mark.parametrize(
-    ("error", "broken", "doubt"),
-    [
-        (psycopg.OperationalError("server closed the connection unexpectedly"), True, True),
-        (psycopg.OperationalError("cannot exit pipeline mode while busy"), False, True),
-        (psycopg.InterfaceError("the library's own"), False, True),
-        (psycopg.DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes"), False, False),
-        (psycopg.errors.PipelineAborted("pipeline aborted"), False, False),
-        (psycopg.errors.lookup("08P01")(), False, True),
-        (psycopg.errors.lookup("08006")(), False, True),
-        (psycopg.errors.lookup("57P01")(), False, True),
-        (psycopg.errors.lookup("57P02")(), False, True),
-        (psycopg.errors.lookup("57014")(), False, False),
-        (psycopg.errors.lookup("40001")(), False, False),
-        (psycopg.errors.lookup("23505")(), False, False),
-        (psycopg.errors.lookup("53100")(), False, False),
-        (psycopg.errors.lookup("53100")(), True, True),
-    ],
-)
-def test_what_is_in_doubt(error, broken, doubt):
-    """LG-9: only a server that goes on after its error has certainly not executed a COMMIT."""
-    assert postgres.is_in_doubt(error, broken=broken) is doubt
 
 
 async def test_what_is_said_while_backends_are_terminated(url):
@@ -474,27 +446,6 @@ async def test_callers_that_gave_up(network, url):
         assert (await ledger.queue()).length == 0
 
 
-@pytest.mark.parametrize(
-    "work",
-    [
-        lambda ledger, _: ledger.submit("t", "/m/m", b""),
-        lambda ledger, _: ledger.queue(),
-        lambda ledger, id_: ledger.set_backoff(id_, 1.0),
-    ],
-)
-async def test_connections_that_the_server_has_ended(url, work):
-    """LG-12: if the server has ended its connections, the next request is repeated on a new connection."""
-    async with await Ledger.open(url, settings=QUICK) as ledger:
-        id_ = (await ledger.submit("t", "/m/m", b"")).id
-        for _ in range(3):
-            await asyncio.gather(*(ledger.queue() for _ in range(4)))
-            assert len(ledger.store._free) > 1
-            execute(url, f"{END} pid <> pg_backend_pid()")
-            await asyncio.sleep(0.2)
-            await work(ledger, id_)
-            assert len(ledger.store._free) == 1
-
-
 @pytest.mark.slow
 async def test_a_restart(server, url, shop):
     """LG-12: after PostgreSQL restarts, deliveries resume within 10 s."""
@@ -531,49 +482,6 @@ async def test_client_clocks_change_nothing(url, shop, monkeypatch, hours):
     assert abs(first.ended - time.time()) < 60
 
 
-async def test_a_wrong_password(server):
-    """LG-9: a wrong password raises LedgerUnavailableError, which does not show the password."""
-    server.execute("CREATE ROLE clerk LOGIN PASSWORD 'right'")
-    hba = server.directory / "data" / "pg_hba.conf"
-    before = hba.read_text()
-    hba.write_text(f"local all clerk scram-sha-256\n{before}")
-    try:
-        server.execute("SELECT pg_reload_conf()")
-        await asyncio.sleep(0.3)
-        url = f"postgresql://clerk:hunter2@/postgres?host={server.directory}"
-        with pytest.raises(LedgerUnavailableError, match="password authentication failed") as caught:
-            await Ledger.open(url)
-    finally:
-        hba.write_text(before)
-        server.execute("SELECT pg_reload_conf()")
-
-    assert "hunter2" not in str(caught.value)
-    assert "nothing was stored" in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "postgresql://u:hunter%zz2@h/db",
-        "postgresql://u:hun/ter2@h/db",
-        "postgresql://u:hun@ter2@h/db",
-        "postgresql://u:hun?ter2@h/db",
-        "postgresql://h:hun,ter2/db",
-        "host=h user=u password=hunter2",
-        "password = hunter2",
-        "mysql://u:hunter2@h/db",
-    ],
-)
-async def test_a_password_in_an_invalid_url(url, monkeypatch, tmp_path):
-    """LG-11: an error for an invalid URL shows no part of its password, and no file is created."""
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises((LedgerUnavailableError, OptionError)) as caught:
-        await Ledger.open(url)
-
-    assert not [part for part in ("hun", "ter2") if part in str(caught.value)], str(caught.value)
-    assert [*tmp_path.iterdir()] == []
-
-
 async def test_a_role_with_a_schema_of_its_own(server):
     """LG-13: a role that may not create schemas can use a schema that was created for it."""
     url = server.database()
@@ -583,14 +491,6 @@ async def test_a_role_with_a_schema_of_its_own(server):
 
     async with await Ledger.open(server.url(name, "tenant")) as ledger:
         assert (await ledger.submit("t", "/m/m", b"")).new
-
-
-async def test_nobody_there(tmp_path):
-    """LG-9: an unreachable server or an invalid database URL raises LedgerUnavailableError."""
-    with pytest.raises(LedgerUnavailableError, match="cannot connect"):
-        await Ledger.open(f"postgresql://postgres@/postgres?host={tmp_path}")
-    with pytest.raises(LedgerUnavailableError, match="database URL"):
-        await Ledger.open("postgresql://postgres@/postgres?nonsense=1")
 
 
 async def test_a_full_disk(ledger, url):
@@ -726,31 +626,6 @@ async def test_two_that_store_the_same_keys_in_another_order(store, url):
         submission(1).id,
         submission(4).id,
     ]
-
-
-async def test_a_timeout_without_files_to_open(url):
-    """LG-9: a timed-out `submit` stores nothing, even if the process cannot open any more files."""
-    async with opened_store(url, replace(SETTINGS, timeout=0.5)) as store:
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        async with await psycopg.AsyncConnection.connect(url) as other:
-            await store.submit_within(other, [submission(1, key="a")])
-            free = os.dup(0)
-            os.close(free)
-            resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
-            try:
-                with pytest.raises(LedgerUnavailableError, match=r"no answer within 0\.5 s; nothing was stored"):
-                    await submitting.submit(store, [submission(2, key="a")])
-                await other.rollback()
-                await asyncio.sleep(0.3)
-            finally:
-                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        assert await queries.find(store, Filter(), 9) == []
-
-
-async def test_another_event_loop(ledger):
-    """LG-9: a ledger that is used on a second event loop says what to use instead."""
-    with pytest.raises(LedgerUnavailableError, match=r"another event loop; threads share a .*sync\.Ledger"):
-        await asyncio.to_thread(lambda: asyncio.run(ledger.find()))
 
 
 async def test_a_key_is_locked_until_the_transaction_ends(ledger, url):
@@ -960,21 +835,3 @@ async def test_a_transaction_that_the_server_ends(url, caplog):
 
     assert caught.value.stored is False
     assert [record for record in caplog.records if record.name.startswith("psycopg")] == []
-
-
-def test_without_libpq():
-    """LG-13: if psycopg is installed but libpq is not, the error names libpq, not the extra that is there already."""
-    program = "import ctypes.util\nctypes.util.find_library = lambda name: None\nimport grpc_backoff.ledger.postgres\n"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        check=False,
-        env=os.environ | {"PSYCOPG_IMPL": "python"},
-        stderr=subprocess.PIPE,
-        text=True,
-        timeout=60,
-    )
-
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == (
-        "ImportError: psycopg needs the library libpq: install libpq5, or pip install 'psycopg[binary]'"
-    )
