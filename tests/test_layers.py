@@ -36,7 +36,6 @@ WITHOUT = {
     "aio/subscription.py": "tests/both_apis/test_subscriptions.py runs every test on both APIs",
     "engine/subscription.py": "what the APIs share, in each test of tests/both_apis/test_subscriptions.py",
     "sync/subscription.py": "tests/both_apis/test_subscriptions.py runs every test on both APIs",
-    "sync/timers.py": "test_conductor.py arms timers on the conductor and in other threads, and cancels them",
     "sync/calls.py": "what calls share; test_future_call.py and test_drop_in.py make calls of every kind",
     "connection/clock.py": "a protocol; test_clock.py of `aio` and of `testing` hold the two implementations to it",
     "connection/connector.py": "a protocol and records; tests/connectors.py holds every implementation to it",

@@ -18,11 +18,14 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import heapq
+import itertools
 import logging
 import math
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextvars import Context
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -30,7 +33,6 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from grpc_backoff.base.process import after_fork
 from grpc_backoff.base.threads import new_queue
 from grpc_backoff.sync.pump import Pump, Standby, needs_pump
-from grpc_backoff.sync.timers import Timer, Timers, Work
 
 _LOG = logging.getLogger(__name__)
 
@@ -46,6 +48,11 @@ _TURN = 0.05
 _ENDS_WITHIN = 0.5
 """How long the exit of the interpreter waits for the thread, in seconds."""
 
+_FEW = 64
+"""How many timers accumulate before cancelled ones are removed. After each removal, twice the remaining number may
+accumulate, if that is more."""
+
+Work = Callable[[], object]
 T = TypeVar("T")
 
 
@@ -74,6 +81,84 @@ if TYPE_CHECKING:
         def look(self) -> None:
             """Check whether anything has happened; never blocks."""
             ...
+
+
+class Timer:
+    """A piece of work that is scheduled for a certain time."""
+
+    __slots__ = ("work",)
+
+    def __init__(self, work: Work) -> None:
+        self.work: Work | None = work
+
+    def cancel(self) -> None:
+        """Cancel the work; harmless if it has run. Thread-safe."""
+        self.work = None
+
+
+class Timers:
+    """The conductor's timers. Most are cancelled long before they are due.
+
+    The methods are for its thread, except `pass_on`.
+
+    Attributes:
+        wakes: when the thread looks at the timers at the latest; infinity if there is no thread, or no such time.
+    """
+
+    def __init__(self) -> None:
+        self.wakes = math.inf
+        self._kept: list[tuple[float, int, Timer]] = []
+        self._passed_on: SimpleQueue[tuple[float, Timer]] = new_queue()
+        self._most = _FEW
+        self._numbers = itertools.count()
+
+    def pass_on(self, when: float, timer: Timer) -> bool:
+        """Let the thread keep a timer; return whether it must be woken for that. Thread-safe."""
+        self._passed_on.put((when, timer))  # before the check: the thread looks here once more after it has set `wakes`
+        return when < self.wakes or self._passed_on.qsize() > _FEW
+
+    def keep(self, when: float, timer: Timer) -> None:
+        """Keep a timer until it is due."""
+        if len(self._kept) >= self._most:
+            self._kept = [kept for kept in self._kept if kept[2].work is not None]
+            heapq.heapify(self._kept)
+            self._most = max(_FEW, 2 * len(self._kept))
+        heapq.heappush(self._kept, (when, next(self._numbers), timer))
+
+    def wait_until(self, latest: float) -> float:
+        """Return until when the thread may wait, if it would wait until `latest` without timers."""
+        while True:
+            self._keep_passed_on()
+            self.wakes = min(latest, self._next())
+            if self._passed_on.empty():
+                return self.wakes
+
+    def _keep_passed_on(self) -> None:
+        with contextlib.suppress(Empty):
+            while True:
+                when, timer = self._passed_on.get_nowait()
+                if timer.work is not None:
+                    self.keep(when, timer)
+
+    def _next(self) -> float:
+        while self._kept and self._kept[0][2].work is None:
+            heapq.heappop(self._kept)
+        return self._kept[0][0] if self._kept else math.inf
+
+    def take_due(self, now: float) -> Work | None:
+        """Return the work that has been due for the longest time, and forget it; None if none is due."""
+        while self._kept and self._kept[0][0] <= now:
+            timer = heapq.heappop(self._kept)[2]
+            work, timer.work = timer.work, None
+            if work is not None:
+                return work
+        return None
+
+    def renew(self) -> None:
+        """Replace the queue, before the thread starts; see `Conductor._renew`."""
+        before, self._passed_on = self._passed_on, new_queue()
+        while not before.empty():
+            self._passed_on.put(before.get_nowait())
 
 
 class Conductor:
