@@ -19,6 +19,7 @@ from grpc_backoff.base.status import State
 from grpc_backoff.base.threads import new_queue
 from grpc_backoff.config.target import shown_target
 from grpc_backoff.decide.calls.call_machine import NotConnected
+from grpc_backoff.decide.connections.connection_machine import ASKED_JUST_NOW
 from grpc_backoff.engine import pending
 from grpc_backoff.engine.pending import READY, AnyCall
 from grpc_backoff.grpcio import call_errors
@@ -26,9 +27,6 @@ from grpc_backoff.sync.call_errors import NoConnectionError
 
 if TYPE_CHECKING:
     from grpc_backoff.sync.pool import ConnectionPool
-
-_ASKED_JUST_NOW = 0.01
-"""For how many seconds a request for a connection that is being made counts for all calls, as to the machine."""
 
 
 class PendingCalls(pending.PendingCalls):
@@ -63,7 +61,7 @@ class PendingCalls(pending.PendingCalls):
         self._called.pop(call, None)
         super().add(call)
         # Only now: whatever the attempt leads to, this call hears of it.
-        if self.pool.state is State.CONNECTING and self.pool.now() - self._asked < _ASKED_JUST_NOW:
+        if self.pool.state is State.CONNECTING and self.pool.now() - self._asked < ASKED_JUST_NOW:
             return
         self._asking.put(call)
         # Each call posts, even if others already ask: a flag that says so would be set before the work is posted, and

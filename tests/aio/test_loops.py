@@ -317,7 +317,7 @@ async def test_until_done():
 async def test_a_task_cancelled_in_until_done_is_freed():
     """Nothing that a cancelled task held is left to the garbage collector."""
 
-    class SlotParts:
+    class Held:
         pass
 
     async def wait(_held):
@@ -325,7 +325,7 @@ async def test_a_task_cancelled_in_until_done_is_freed():
 
     gc.disable()
     try:
-        never, held = asyncio.get_running_loop().create_future(), SlotParts()
+        never, held = asyncio.get_running_loop().create_future(), Held()
         task, gone = asyncio.create_task(wait(held)), weakref.ref(held)
         del held
         await asyncio.sleep(0.01)

@@ -54,13 +54,13 @@ def test_timeout_bounds_the_wait(kind, own, nowhere):
         assert call.outcome().code is CODE.DEADLINE_EXCEEDED
 
 
-@pytest.mark.parametrize("own", [None, 60, 0.4])
+@pytest.mark.parametrize("own", [None, 60, 0.9])
 def test_a_timeout_is_that_of_the_call(ours, way, server, own):
     """CH-8: a config's `timeout` counts from the call's beginning, and its server sees it, in whatever phase.
 
     grpc's core counts it from up to two seconds before the call, and tells the server nothing (grpcio 1.85).
     """
-    limit = 0.8
+    limit = 1.2  # enough for a slow machine to answer the quick calls
     with ours.channel(server.target, options({"name": [{}], "timeout": f"{limit}s"})) as channel:
         for _ in range(2):
             assert channel.begin(way, timeout=own).outcome().code is CODE.OK

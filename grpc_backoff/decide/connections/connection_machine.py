@@ -38,7 +38,7 @@ from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
 
 _NEVER = -math.inf
-_ASKED_JUST_NOW = 0.01
+ASKED_JUST_NOW = 0.01
 """Two requests for a connection within this many seconds count as one; any idle timeout is at least a hundred times as
 long."""
 
@@ -131,7 +131,7 @@ class ConnectionState(NamedTuple):
         Outside IDLE, that input only renews the time of the last request. If it would change nothing, the shell may
         skip it: of a thousand pending calls, only a few have to send it.
         """
-        return self.phase is _IDLE or now - self.asked >= _ASKED_JUST_NOW
+        return self.phase is _IDLE or now - self.asked >= ASKED_JUST_NOW
 
     @property
     def in_flight(self) -> bool:
