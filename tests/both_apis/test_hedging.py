@@ -188,7 +188,8 @@ def test_closed_during_a_pushback(trying, hedgeable):
     with trying(pushback("86400000"), retry=LATE) as (service, channel):
         call = channel.begin(hedgeable)
         until(lambda: service.metadata and service.ended)
-        time.sleep(0.1)  # until the client has the status too
+        no_call_is_left(channel)  # so the client has the status too, and in a moment acts on it
+        time.sleep(0.1)
         channel.close()
         assert call.outcome().code is CODE.CANCELLED
 
