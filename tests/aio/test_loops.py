@@ -247,7 +247,7 @@ async def last():
         await asyncio.sleep(0.1)
 
 for main in (client, client, last):
-    asyncio.run(main())
+    asyncio.run(main(), debug=False)  # debug mode reports whatever takes a busy machine 0.1 s
 """
 
 
@@ -286,7 +286,7 @@ async def client():
     for _ in range(int(sys.argv[1])):
         await asyncio.sleep(0)
 
-asyncio.run(client())
+asyncio.run(client(), debug=False)  # as above
 time.sleep(2)
 assert len(accepted) <= 1, len(accepted)
 """
