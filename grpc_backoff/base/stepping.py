@@ -1,4 +1,4 @@
-"""The loop that drives a machine, and the effects that several machines share.
+"""The loop that drives a machine, its table of transitions, and the effects that several machines share.
 
 Every shell is a `Stepper`: it gives its machine one input at a time, and executes the effects. So what happens if an
 effect leads to the next input, or raises, is the same for the machines of connections, of calls and of grpcio's core.
@@ -8,13 +8,35 @@ Internal: programs import from `grpc_backoff`.
 
 from __future__ import annotations
 
+import enum
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from grpc_backoff.base.base_errors import IllegalTransition
 from grpc_backoff.base.record import NamedTuple, record
 
 InputT = TypeVar("InputT")
 EventT_co = TypeVar("EventT_co", covariant=True)
+HandlerT = TypeVar("HandlerT")
+
+
+class Transitions(dict[tuple[enum.Enum, type[Any]], HandlerT]):
+    """A machine's transitions: for each pair of phase and kind of input, the function that takes the step."""
+
+    def __init__(self, pairs: Mapping[tuple[enum.Enum, type[Any]], HandlerT]) -> None:
+        """Take the pairs."""
+        super().__init__(pairs)
+
+    @classmethod
+    def by_phase(cls, phases: Mapping[Any, Mapping[type[Any], HandlerT]]) -> Transitions[HandlerT]:
+        """Return the table in which each phase has these inputs."""
+        return cls({(phase, kind): handler for phase, inputs in phases.items() for kind, handler in inputs.items()})
+
+    def __missing__(self, pair: tuple[enum.Enum, type[Any]]) -> HandlerT:
+        """Raise an `IllegalTransition`, because a machine gets no other input in this phase unless there is a bug."""
+        phase, kind = pair
+        raise IllegalTransition(f"{kind.__name__} in phase {phase.name}")
 
 
 @record

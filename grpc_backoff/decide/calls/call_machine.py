@@ -19,12 +19,11 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from grpc_backoff.base.base_errors import IllegalTransition
 from grpc_backoff.base.record import NamedTuple, record
-from grpc_backoff.base.stepping import AbandonAttempt, ArmTimer, CancelTimer, Emit
+from grpc_backoff.base.stepping import AbandonAttempt, ArmTimer, CancelTimer, Emit, Transitions
 from grpc_backoff.policy.backoff import Random
 
 if TYPE_CHECKING:
@@ -482,15 +481,8 @@ class CallMachine(NamedTuple):
         return _new(CallState, (_DONE, *state[1:]))
 
     def step(self, state: CallState, input_: Input, now: float, surroundings: Surroundings) -> Step:
-        """Return the state after this input, and the effects that the shell must execute, in this order.
-
-        Raises:
-            IllegalTransition: the table has no entry for this phase and input.
-        """
-        handler = TABLE.get((state.phase, type(input_)))
-        if handler is None:
-            raise IllegalTransition(f"{type(input_).__name__} in phase {state.phase.name}")
-        return handler(self, state, input_, now, surroundings)
+        """Return the state after this input, and the effects that the shell must execute, in this order."""
+        return TRANSITIONS[state.phase, type(input_)](self, state, input_, now, surroundings)
 
     # The start of an attempt, until it has a connection.
 
@@ -661,31 +653,28 @@ def _not_nan(at: float, now: float) -> float:
 
 _Handler = Callable[[CallMachine, CallState, Any, float, Surroundings], Step]
 
-TABLE: Mapping[tuple[CallPhase, type[Input]], _Handler] = {
-    (CallPhase.RUNNING, NotConnected): CallMachine._not_connected,
-    (CallPhase.RUNNING, Begun): CallMachine._hand_over,
-    (CallPhase.RUNNING, NoConnection): CallMachine._ignored,
-    (CallPhase.RUNNING, OkStatus): CallMachine._succeeded,
-    (CallPhase.RUNNING, NonOkStatus): CallMachine._failed,
-    (CallPhase.RUNNING, AttemptBroken): CallMachine._broken,
-    (CallPhase.RUNNING, Committed): CallMachine._commit,
-    (CallPhase.RUNNING, CallTimerFired): CallMachine._ignored,
-    (CallPhase.RUNNING, CancelRequested): CallMachine._cancel_attempt,
-    (CallPhase.RUNNING, ChannelClosing): CallMachine._ignored,
-    (CallPhase.WAITING, ConnectionReady): CallMachine._connected,
-    (CallPhase.WAITING, Missed): CallMachine._missed,
-    (CallPhase.WAITING, NoConnection): CallMachine._no_connection,
-    (CallPhase.WAITING, Committed): CallMachine._commit,
-    (CallPhase.WAITING, CallTimerFired): CallMachine._wait_is_over,
-    (CallPhase.WAITING, CancelRequested): CallMachine._cancel,
-    (CallPhase.WAITING, ChannelClosing): CallMachine._ignored,
-    (CallPhase.SLEEPING, NoConnection): CallMachine._ignored,
-    (CallPhase.SLEEPING, Committed): CallMachine._commit,
-    (CallPhase.SLEEPING, CancelRequested): CallMachine._cancel,
-    (CallPhase.SLEEPING, ChannelClosing): CallMachine._cancel,
-}
-
-
-def transitions() -> frozenset[tuple[CallPhase, type[Input]]]:
-    """Return the pairs of phase and input that the table contains, for tests and diagrams."""
-    return frozenset(TABLE)
+TRANSITIONS = Transitions[_Handler](
+    {
+        (CallPhase.RUNNING, NotConnected): CallMachine._not_connected,
+        (CallPhase.RUNNING, Begun): CallMachine._hand_over,
+        (CallPhase.RUNNING, NoConnection): CallMachine._ignored,
+        (CallPhase.RUNNING, OkStatus): CallMachine._succeeded,
+        (CallPhase.RUNNING, NonOkStatus): CallMachine._failed,
+        (CallPhase.RUNNING, AttemptBroken): CallMachine._broken,
+        (CallPhase.RUNNING, Committed): CallMachine._commit,
+        (CallPhase.RUNNING, CallTimerFired): CallMachine._ignored,
+        (CallPhase.RUNNING, CancelRequested): CallMachine._cancel_attempt,
+        (CallPhase.RUNNING, ChannelClosing): CallMachine._ignored,
+        (CallPhase.WAITING, ConnectionReady): CallMachine._connected,
+        (CallPhase.WAITING, Missed): CallMachine._missed,
+        (CallPhase.WAITING, NoConnection): CallMachine._no_connection,
+        (CallPhase.WAITING, Committed): CallMachine._commit,
+        (CallPhase.WAITING, CallTimerFired): CallMachine._wait_is_over,
+        (CallPhase.WAITING, CancelRequested): CallMachine._cancel,
+        (CallPhase.WAITING, ChannelClosing): CallMachine._ignored,
+        (CallPhase.SLEEPING, NoConnection): CallMachine._ignored,
+        (CallPhase.SLEEPING, Committed): CallMachine._commit,
+        (CallPhase.SLEEPING, CancelRequested): CallMachine._cancel,
+        (CallPhase.SLEEPING, ChannelClosing): CallMachine._cancel,
+    }
+)

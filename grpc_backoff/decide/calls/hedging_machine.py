@@ -6,14 +6,13 @@ decides about the copies: when the next one is sent, which one the call ends as,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from grpc_backoff.base.base_errors import IllegalTransition
 from grpc_backoff.base.record import NamedTuple, record
 from grpc_backoff.base.status import WaitSource
-from grpc_backoff.base.stepping import ArmTimer, CancelTimer, Emit
+from grpc_backoff.base.stepping import ArmTimer, CancelTimer, Emit, Transitions
 from grpc_backoff.decide.calls import call_machine as m
 from grpc_backoff.decide.calls.events import CallHedged, CallNotHedged, CallSucceeded, NotHedged
 from grpc_backoff.decide.calls.resets import left_until
@@ -168,17 +167,8 @@ class HedgingMachine:
         return self.waits.ended(state)
 
     def step(self, state: m.CallState, input_: Input, now: float, surroundings: m.Surroundings) -> Step:
-        """Return the state after this input, and the effects that the shell must execute, in this order.
-
-        Raises:
-            IllegalTransition: the table has no entry for this phase and input.
-        """
-        pair = state.phase, type(input_)
-        if handler := _TABLE.get(pair):
-            return handler(self, state, input_, now, surroundings)
-        if pair not in _OF_CALL:
-            raise IllegalTransition(f"{type(input_).__name__} in phase {state.phase.name}")
-        return self._as_any(state, input_, now, surroundings)
+        """Return the state after this input, and the effects that the shell must execute, in this order."""
+        return TRANSITIONS[state.phase, type(input_)](self, state, input_, now, surroundings)
 
     def _as_any(self, state: m.CallState, input_: Any, now: float, surroundings: m.Surroundings) -> Step:
         """Take the step of a call without a policy."""
@@ -339,18 +329,20 @@ _LEAST_PAUSE = 0.01
 
 _Handler = Callable[[HedgingMachine, m.CallState, Any, float, m.Surroundings], Step]
 _RUNNING, _SLEEPING = m.CallPhase.RUNNING, m.CallPhase.SLEEPING
+_OF_AN_ATTEMPT = {(_RUNNING, kind) for kind in (m.Begun, m.OkStatus, m.NonOkStatus, m.Committed)}
+"""The pairs in whose place hedged calls have inputs about one of the copies."""
 
-_TABLE: Mapping[tuple[m.CallPhase, type], _Handler] = {
-    (_RUNNING, m.NotConnected): HedgingMachine._not_connected,
-    (_RUNNING, CopyBegun): HedgingMachine._begun,
-    (_RUNNING, CopyAnswered): HedgingMachine._answered,
-    (_RUNNING, CopyFailed): HedgingMachine._failed,
-    (_RUNNING, CopyHeld): HedgingMachine._held,
-    (_RUNNING, m.AttemptBroken): HedgingMachine._broken,
-    (_RUNNING, m.CallTimerFired): HedgingMachine._timer_fired,
-    (_RUNNING, m.CancelRequested): HedgingMachine._cancel,
-    (_SLEEPING, m.CallTimerFired): HedgingMachine._timer_fired,
-}
-
-_OF_CALL = m.transitions() - {(_RUNNING, kind) for kind in (m.Begun, m.OkStatus, m.NonOkStatus, m.Committed)}
-"""The pairs that the call machine handles, unless the table has them."""
+TRANSITIONS = Transitions[_Handler](
+    {
+        **dict.fromkeys(m.TRANSITIONS.keys() - _OF_AN_ATTEMPT, HedgingMachine._as_any),
+        (_RUNNING, m.NotConnected): HedgingMachine._not_connected,
+        (_RUNNING, CopyBegun): HedgingMachine._begun,
+        (_RUNNING, CopyAnswered): HedgingMachine._answered,
+        (_RUNNING, CopyFailed): HedgingMachine._failed,
+        (_RUNNING, CopyHeld): HedgingMachine._held,
+        (_RUNNING, m.AttemptBroken): HedgingMachine._broken,
+        (_RUNNING, m.CallTimerFired): HedgingMachine._timer_fired,
+        (_RUNNING, m.CancelRequested): HedgingMachine._cancel,
+        (_SLEEPING, m.CallTimerFired): HedgingMachine._timer_fired,
+    }
+)

@@ -13,83 +13,51 @@ It is loaded with the first policy, so that no failure has to load it (CH-12).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-from grpc_backoff.base.base_errors import IllegalTransition
 from grpc_backoff.base.status import Reason
-from grpc_backoff.base.stepping import ArmTimer, CancelTimer, Emit
-from grpc_backoff.decide.calls.call_machine import (
-    AS_ATTEMPT,
-    ATTEMPTS_BEFORE,
-    TABLE,
-    CallHook,
-    CallMachine,
-    CallPhase,
-    CallState,
-    CallTimerFired,
-    CancelRequested,
-    ChannelClosing,
-    Committed,
-    Effect,
-    Ending,
-    Finish,
-    Hook,
-    HookDone,
-    Input,
-    Metadata,
-    NoConnection,
-    NonOkStatus,
-    OkStatus,
-    SeekAnother,
-    Step,
-    Surroundings,
-    ended_early,
-    finish,
-    ran_out,
-)
+from grpc_backoff.base.stepping import ArmTimer, CancelTimer, Emit, Transitions
+from grpc_backoff.decide.calls import call_machine as m
 from grpc_backoff.decide.calls.decision import FailedAttempt, GiveUp, Retry, costs_token, decide, is_conflict
 from grpc_backoff.decide.calls.events import CallExhausted, CallRetried, CallSucceeded
 
 _TIMED_OUT = "DEADLINE_EXCEEDED"
 _CANCEL_TIMER = CancelTimer()
-_DONE = CallPhase.DONE
+_DONE = m.CallPhase.DONE
 _new = tuple.__new__  # as in `call_machine`
 
 
-class RetryMachine(CallMachine):
+class RetryMachine(m.CallMachine):
     """The rules for calls to one method that has a retry policy; the attributes are those of `CallMachine`."""
 
     __slots__ = ()
 
-    def step(self, state: CallState, input_: Input, now: float, surroundings: Surroundings) -> Step:
+    def step(self, state: m.CallState, input_: m.Input, now: float, surroundings: m.Surroundings) -> m.Step:
         """Return the state after this input, and the effects that the shell must execute; see `CallMachine.step`."""
-        handler = _TABLE.get((state.phase, type(input_)))
-        if handler is None:
-            raise IllegalTransition(f"{type(input_).__name__} in phase {state.phase.name}")
-        return handler(self, state, input_, now, surroundings)
+        return TRANSITIONS[state.phase, type(input_)](self, state, input_, now, surroundings)
 
     # The end of an attempt.
 
-    def _succeeded(self, state: CallState, _input: OkStatus, now: float, surroundings: Surroundings) -> Step:
+    def _succeeded(self, state: m.CallState, _input: m.OkStatus, now: float, surroundings: m.Surroundings) -> m.Step:
         if surroundings.tokens is not None:  # RT-9
             surroundings.tokens.succeeded()
-        effects: list[Effect] = [AS_ATTEMPT]
+        effects: list[m.Effect] = [m.AS_ATTEMPT]
         if surroundings.heard if state.progress.attempt > 1 else surroundings.observed:
             effects.append(Emit(CallSucceeded(**self._at(state, now), took=now - state.began)))
-        return _new(CallState, (_DONE, *state[1:])), effects
+        return _new(m.CallState, (_DONE, *state[1:])), effects
 
-    def _after(self, state: CallState, input_: NonOkStatus, now: float, surroundings: Surroundings) -> Step:
+    def _after(self, state: m.CallState, input_: m.NonOkStatus, now: float, surroundings: m.Surroundings) -> m.Step:
         """Decide what follows a failed attempt (RT-2 to RT-9)."""
-        late = ran_out(input_, state.attempt_end, now)
-        code, ending = (_TIMED_OUT, Ending.TIMED_OUT) if late else (input_.code, Ending.ATTEMPT)
+        late = m.ran_out(input_, state.attempt_end, now)
+        code, ending = (_TIMED_OUT, m.Ending.TIMED_OUT) if late else (input_.code, m.Ending.ATTEMPT)
         if surroundings.closing:
             return self._end_with(state, ending, code, now, surroundings)
         assert self.policy is not None, "these are the rules of a policy"
         failure = FailedAttempt(
             code=code,
             hint=input_.hint,
-            own_timeout=state.own_timeout and (late or not ended_early(state.attempt_end, now)),
+            own_timeout=state.own_timeout and (late or not m.ended_early(state.attempt_end, now)),
             refused=input_.refused,
             says_refused=input_.says_refused,
             committed=state.committed,
@@ -111,28 +79,30 @@ class RetryMachine(CallMachine):
         if isinstance(following, Retry):
             if following.refresh and not following.delay:
                 state = state._replace(failed=code, following=following)
-                return self._ask(state, CallHook(Hook.REFRESH, now - state.began))
+                return self._ask(state, m.CallHook(m.Hook.REFRESH, now - state.began))
             state, effects = self._retry(state, code, following, now, surroundings)
-            return state, [SeekAnother(input_.turned_away), *effects] if input_.turned_away else effects
+            return state, [m.SeekAnother(input_.turned_away), *effects] if input_.turned_away else effects
         state = state._replace(failed=code)
         if following.reason is not None:
             return self._give_up(state, following, now, surroundings)
         if is_conflict(self.policy, failure) and not state.committed:  # RT-5
-            return self._ask(state._replace(following=following), CallHook(Hook.CONFLICT, now - state.began))
+            return self._ask(state._replace(following=following), m.CallHook(m.Hook.CONFLICT, now - state.began))
         return self._end_with(state, ending, code, now, surroundings)
 
     # Between two attempts.
 
-    def _retry(self, state: CallState, failed: str, following: Retry, now: float, surroundings: Surroundings) -> Step:
-        reported: list[Effect] = [self._retried(state, failed, following, now)] if surroundings.heard else []
+    def _retry(
+        self, state: m.CallState, failed: str, following: Retry, now: float, surroundings: m.Surroundings
+    ) -> m.Step:
+        reported: list[m.Effect] = [self._retried(state, failed, following, now)] if surroundings.heard else []
         if not following.delay:
             state, effects = self._next(state, following, now)
             return state, [*reported, *effects]
         wake = now + following.delay
-        state = state._replace(phase=CallPhase.SLEEPING, failed=failed, following=following, wake=wake)
+        state = state._replace(phase=m.CallPhase.SLEEPING, failed=failed, following=following, wake=wake)
         return state, [*reported, ArmTimer(wake)]
 
-    def _retried(self, state: CallState, failed: str, following: Retry, now: float) -> Emit[Any]:
+    def _retried(self, state: m.CallState, failed: str, following: Retry, now: float) -> Emit[Any]:
         return Emit(
             CallRetried(
                 **self._at(state, now),
@@ -144,23 +114,23 @@ class RetryMachine(CallMachine):
             )
         )
 
-    def _woken(self, state: CallState, _input: CallTimerFired, now: float, surroundings: Surroundings) -> Step:
+    def _woken(self, state: m.CallState, _input: m.CallTimerFired, now: float, surroundings: m.Surroundings) -> m.Step:
         if now < state.wake:
             return state, [ArmTimer(state.wake)]
         assert isinstance(state.following, Retry), "a call sleeps only before a retry"
         if state.end is not None and not now < state.end:  # RT-7: woken too late
             return self._give_up(state, GiveUp(Reason.DEADLINE), now, surroundings)
         if state.following.refresh:  # RT-4: after the wait, so that the attempt has fresh credentials
-            return self._ask(state, CallHook(Hook.REFRESH, now - state.began))
+            return self._ask(state, m.CallHook(m.Hook.REFRESH, now - state.began))
         return self._next(state, state.following, now)
 
-    def _next(self, state: CallState, following: Retry, now: float) -> Step:
+    def _next(self, state: m.CallState, following: Retry, now: float) -> m.Step:
         metadata = state.metadata
         if following.progress.attempt > 1:  # RT-10
-            metadata = _replaced(metadata, ((ATTEMPTS_BEFORE, str(following.progress.attempt - 1)),))
+            metadata = _replaced(metadata, ((m.ATTEMPTS_BEFORE, str(following.progress.attempt - 1)),))
         return self._attempt(state, now, progress=following.progress, following=None, metadata=metadata)
 
-    def _give_up(self, state: CallState, decision: GiveUp, now: float, surroundings: Surroundings) -> Step:
+    def _give_up(self, state: m.CallState, decision: GiveUp, now: float, surroundings: m.Surroundings) -> m.Step:
         """Report that the call gives up and call the hook; the call ends when the hook has returned (RT-6)."""
         assert decision.reason is not None, "a call that gives up must have a reason"
         exhausted = CallExhausted(
@@ -170,23 +140,23 @@ class RetryMachine(CallMachine):
             took=now - state.began,
             trace_id=state.trace_id,
         )
-        hook = CallHook(Hook.EXHAUSTED, exhausted.took, decision.reason)
+        hook = m.CallHook(m.Hook.EXHAUSTED, exhausted.took, decision.reason)
         reported = self._unconnected(state, state.failed, now, surroundings)
         state, effects = self._ask(state._replace(following=decision), hook)
         return state, [*reported, Emit(exhausted), *effects]
 
     # Hooks.
 
-    def _ask(self, state: CallState, hook: CallHook) -> Step:
+    def _ask(self, state: m.CallState, hook: m.CallHook) -> m.Step:
         """Call a hook and wait for it until the call's deadline."""
-        timer: list[Effect] = [] if state.end is None else [ArmTimer(state.end)]
-        return state._replace(phase=CallPhase.DECIDING), [*timer, hook]
+        timer: list[m.Effect] = [] if state.end is None else [ArmTimer(state.end)]
+        return state._replace(phase=m.CallPhase.DECIDING), [*timer, hook]
 
-    def _answered(self, state: CallState, input_: HookDone, now: float, surroundings: Surroundings) -> Step:
+    def _answered(self, state: m.CallState, input_: m.HookDone, now: float, surroundings: m.Surroundings) -> m.Step:
         following = state.following
         if isinstance(following, Retry):
             if input_.metadata is None:
-                return finish(state, Ending.ATTEMPT)
+                return m.finish(state, m.Ending.ATTEMPT)
             if state.end is not None and not now < state.end:
                 return self._give_up(state, GiveUp(Reason.DEADLINE), now, surroundings)
             state = state._replace(metadata=_replaced(state.metadata, input_.metadata))
@@ -195,21 +165,25 @@ class RetryMachine(CallMachine):
             return state, [_CANCEL_TIMER, *effects]
         assert isinstance(following, GiveUp), "a decision without a retry must be to give up"
         if following.reason is None:
-            return finish(state, Ending.ATTEMPT)
-        done = Finish(Ending.EXHAUSTED, following)
+            return m.finish(state, m.Ending.ATTEMPT)
+        done = m.Finish(m.Ending.EXHAUSTED, following)
         return state._replace(phase=_DONE, following=None), [_CANCEL_TIMER, done]
 
-    def _hook_is_late(self, state: CallState, _input: CallTimerFired, now: float, surroundings: Surroundings) -> Step:
-        return self._answered(state, HookDone(), now, surroundings)
+    def _hook_is_late(
+        self, state: m.CallState, _input: m.CallTimerFired, now: float, surroundings: m.Surroundings
+    ) -> m.Step:
+        return self._answered(state, m.HookDone(), now, surroundings)
 
-    def _commit_to_failed(self, state: CallState, _input: Committed, now: float, surroundings: Surroundings) -> Step:
+    def _commit_to_failed(
+        self, state: m.CallState, _input: m.Committed, now: float, surroundings: m.Surroundings
+    ) -> m.Step:
         """End the call with the failed attempt, because its caller has seen part of that attempt's response (RT-8)."""
         if isinstance(state.following, Retry):
-            return self._end_with(state, Ending.ATTEMPT, state.failed, now, surroundings)
+            return self._end_with(state, m.Ending.ATTEMPT, state.failed, now, surroundings)
         return state._replace(committed=True), []
 
 
-def _replaced(metadata: Metadata, instead: Metadata) -> Metadata:
+def _replaced(metadata: m.Metadata, instead: m.Metadata) -> m.Metadata:
     """Return the metadata for the next attempts with these pairs in place of pairs with the same keys."""
     if not metadata:
         return instead
@@ -217,26 +191,23 @@ def _replaced(metadata: Metadata, instead: Metadata) -> Metadata:
     return (*(pair for pair in metadata if pair[0] not in keys), *instead)
 
 
-def _left(state: CallState, now: float) -> float | None:
+def _left(state: m.CallState, now: float) -> float | None:
     return None if state.end is None else max(0.0, state.end - now)
 
 
-_Handler = Callable[[RetryMachine, CallState, Any, float, Surroundings], Step]
+_Handler = Callable[[RetryMachine, m.CallState, Any, float, m.Surroundings], m.Step]
 
-_TABLE: Mapping[tuple[CallPhase, type[Input]], _Handler] = {
-    **TABLE,
-    (CallPhase.RUNNING, OkStatus): RetryMachine._succeeded,
-    (CallPhase.DECIDING, HookDone): RetryMachine._answered,
-    (CallPhase.DECIDING, NoConnection): RetryMachine._ignored,
-    (CallPhase.DECIDING, Committed): RetryMachine._commit_to_failed,
-    (CallPhase.DECIDING, CallTimerFired): RetryMachine._hook_is_late,
-    (CallPhase.DECIDING, CancelRequested): RetryMachine._cancel,
-    (CallPhase.DECIDING, ChannelClosing): RetryMachine._cancel,
-    (CallPhase.SLEEPING, Committed): RetryMachine._commit_to_failed,
-    (CallPhase.SLEEPING, CallTimerFired): RetryMachine._woken,
-}
-
-
-def transitions() -> frozenset[tuple[CallPhase, type[Input]]]:
-    """Return the pairs of phase and input that the table contains, for tests and diagrams."""
-    return frozenset(_TABLE)
+TRANSITIONS = Transitions[_Handler](
+    {
+        **m.TRANSITIONS,
+        (m.CallPhase.RUNNING, m.OkStatus): RetryMachine._succeeded,
+        (m.CallPhase.DECIDING, m.HookDone): RetryMachine._answered,
+        (m.CallPhase.DECIDING, m.NoConnection): RetryMachine._ignored,
+        (m.CallPhase.DECIDING, m.Committed): RetryMachine._commit_to_failed,
+        (m.CallPhase.DECIDING, m.CallTimerFired): RetryMachine._hook_is_late,
+        (m.CallPhase.DECIDING, m.CancelRequested): RetryMachine._cancel,
+        (m.CallPhase.DECIDING, m.ChannelClosing): RetryMachine._cancel,
+        (m.CallPhase.SLEEPING, m.Committed): RetryMachine._commit_to_failed,
+        (m.CallPhase.SLEEPING, m.CallTimerFired): RetryMachine._woken,
+    }
+)

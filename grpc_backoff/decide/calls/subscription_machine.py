@@ -22,12 +22,11 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-from grpc_backoff.base.base_errors import IllegalTransition
 from grpc_backoff.base.record import NamedTuple, record
-from grpc_backoff.base.stepping import AbandonAttempt, ArmTimer, CancelTimer, Emit
+from grpc_backoff.base.stepping import AbandonAttempt, ArmTimer, CancelTimer, Emit, Transitions
 from grpc_backoff.decide.calls.call_machine import (
     CallHook,
     CancelRequested,
@@ -226,15 +225,8 @@ class SubscriptionMachine(NamedTuple):
     call_id: str = ""
 
     def step(self, state: SubscriptionState, input_: Input, now: float, surroundings: Surroundings) -> Step:
-        """Return the state after this input, and the effects that the shell must execute, in this order.
-
-        Raises:
-            IllegalTransition: the table has no entry for this phase and input.
-        """
-        handler = _TABLE.get((state.phase, type(input_)))
-        if handler is None:
-            raise IllegalTransition(f"{type(input_).__name__} in phase {state.phase.name}")
-        return handler(self, state, input_, now, surroundings)
+        """Return the state after this input, and the effects that the shell must execute, in this order."""
+        return TRANSITIONS[state.phase, type(input_)](self, state, input_, now, surroundings)
 
     def _open(self, state: SubscriptionState, _input: Input, now: float, _surroundings: Surroundings) -> Step:
         opens = state.opens + 1
@@ -360,25 +352,22 @@ def _finish(state: SubscriptionState, ending: SubscriptionEnding, gave_up: GiveU
 
 _Handler = Callable[[SubscriptionMachine, SubscriptionState, Any, float, Surroundings], Step]
 
-_TABLE: Mapping[tuple[SubscriptionPhase, type[Input]], _Handler] = {
-    (_P.IDLE, Asked): SubscriptionMachine._open,
-    (_P.IDLE, CancelRequested): SubscriptionMachine._cancel,
-    (_P.OPENING, MessageCame): SubscriptionMachine._first_message,
-    (_P.OPENING, StreamOver): SubscriptionMachine._over,
-    (_P.OPENING, OpenBroken): SubscriptionMachine._broken,
-    (_P.OPENING, CancelRequested): SubscriptionMachine._cancel,
-    (_P.STREAMING, MessageCame): SubscriptionMachine._message,
-    (_P.STREAMING, StreamOver): SubscriptionMachine._over,
-    (_P.STREAMING, CancelRequested): SubscriptionMachine._cancel,
-    (_P.HOOKED, HookDone): SubscriptionMachine._answered,
-    (_P.HOOKED, CancelRequested): SubscriptionMachine._cancel,
-    (_P.HOOKED, ChannelClosing): SubscriptionMachine._closing,
-    (_P.SLEEPING, Woken): SubscriptionMachine._woken,
-    (_P.SLEEPING, CancelRequested): SubscriptionMachine._cancel,
-    (_P.SLEEPING, ChannelClosing): SubscriptionMachine._closing,
-}
-
-
-def transitions() -> frozenset[tuple[SubscriptionPhase, type[Input]]]:
-    """Return the pairs of phase and input that the table contains, for tests and diagrams."""
-    return frozenset(_TABLE)
+TRANSITIONS = Transitions[_Handler](
+    {
+        (_P.IDLE, Asked): SubscriptionMachine._open,
+        (_P.IDLE, CancelRequested): SubscriptionMachine._cancel,
+        (_P.OPENING, MessageCame): SubscriptionMachine._first_message,
+        (_P.OPENING, StreamOver): SubscriptionMachine._over,
+        (_P.OPENING, OpenBroken): SubscriptionMachine._broken,
+        (_P.OPENING, CancelRequested): SubscriptionMachine._cancel,
+        (_P.STREAMING, MessageCame): SubscriptionMachine._message,
+        (_P.STREAMING, StreamOver): SubscriptionMachine._over,
+        (_P.STREAMING, CancelRequested): SubscriptionMachine._cancel,
+        (_P.HOOKED, HookDone): SubscriptionMachine._answered,
+        (_P.HOOKED, CancelRequested): SubscriptionMachine._cancel,
+        (_P.HOOKED, ChannelClosing): SubscriptionMachine._closing,
+        (_P.SLEEPING, Woken): SubscriptionMachine._woken,
+        (_P.SLEEPING, CancelRequested): SubscriptionMachine._cancel,
+        (_P.SLEEPING, ChannelClosing): SubscriptionMachine._closing,
+    }
+)

@@ -27,10 +27,9 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from grpc_backoff.base.base_errors import IllegalTransition
 from grpc_backoff.base.record import NamedTuple, record
 from grpc_backoff.base.status import Failure, Stage, State
-from grpc_backoff.base.stepping import AbandonAttempt, ArmTimer, CancelTimer, Emit
+from grpc_backoff.base.stepping import AbandonAttempt, ArmTimer, CancelTimer, Emit, Transitions
 from grpc_backoff.decide.connections.core_texts import NO_SETTINGS
 from grpc_backoff.decide.connections.happened import ChannelKey, Happened
 from grpc_backoff.decide.connections.shared_schedule import BEAT, STALLED_AFTER, Health, Schedule
@@ -325,15 +324,8 @@ class ConnectionMachine:
         self.serial = next(_serials)
 
     def step(self, state: ConnectionState, input_: Input, now: float, rng: Random) -> Step:
-        """Return the state after `input_`, and the effects that the shell must execute, in this order.
-
-        Raises:
-            IllegalTransition: the table has no entry for this phase and input.
-        """
-        handler = _TABLE.get((state.phase, type(input_)))
-        if handler is None:
-            raise IllegalTransition(f"{type(input_).__name__} in phase {state.phase.name}")
-        return handler(self, state, input_, now, rng)
+        """Return the state after `input_`, and the effects that the shell must execute, in this order."""
+        return TRANSITIONS[state.phase, type(input_)](self, state, input_, now, rng)
 
     def _happened(self, kind: _Kind, state: ConnectionState, now: float, **fields: object) -> Happened:
         """Return what has happened, with the fields that all events have; these may be given, too."""
@@ -689,67 +681,46 @@ def _tell_others(state: ConnectionState, event: Happened | None = None) -> list[
 
 _Handler = Callable[[ConnectionMachine, ConnectionState, Any, float, Random], Step]
 
-_TABLE: Mapping[tuple[ConnectionPhase, type[Input]], _Handler] = {
-    (ConnectionPhase.IDLE, ConnectionWanted): ConnectionMachine._wanted,
-    (ConnectionPhase.IDLE, AnswerReceived): ConnectionMachine._answered,
-    (ConnectionPhase.IDLE, CoreRedialled): ConnectionMachine._redialled,
-    (ConnectionPhase.IDLE, ScheduleChanged): ConnectionMachine._ignored,
-    (ConnectionPhase.IDLE, ResetRequested): ConnectionMachine._reset,
-    (ConnectionPhase.IDLE, NewsArrived): ConnectionMachine._ignored,
-    (ConnectionPhase.IDLE, CloseRequested): ConnectionMachine._close,
-    (ConnectionPhase.HOLDING, ConnectionWanted): ConnectionMachine._noted,
-    (ConnectionPhase.HOLDING, TimerFired): ConnectionMachine._woken,
-    (ConnectionPhase.HOLDING, AnswerReceived): ConnectionMachine._answered,
-    (ConnectionPhase.HOLDING, CoreRedialled): ConnectionMachine._redialled,
-    (ConnectionPhase.HOLDING, ScheduleChanged): ConnectionMachine._told_asleep,
-    (ConnectionPhase.HOLDING, ResetRequested): ConnectionMachine._reset,
-    (ConnectionPhase.HOLDING, NewsArrived): ConnectionMachine._ignored,
-    (ConnectionPhase.HOLDING, CloseRequested): ConnectionMachine._close,
-    (ConnectionPhase.CONNECTING, ConnectionWanted): ConnectionMachine._noted,
-    (ConnectionPhase.CONNECTING, SettingsReceived): ConnectionMachine._succeeded,
-    (ConnectionPhase.CONNECTING, ConnectFailed): ConnectionMachine._failed,
-    (ConnectionPhase.CONNECTING, TimerFired): ConnectionMachine._limit_reached,
-    (ConnectionPhase.CONNECTING, AnswerReceived): ConnectionMachine._answered,
-    (ConnectionPhase.CONNECTING, CoreRedialled): ConnectionMachine._redialled,
-    (ConnectionPhase.CONNECTING, ScheduleChanged): ConnectionMachine._told_in_flight,
-    (ConnectionPhase.CONNECTING, ResetRequested): ConnectionMachine._reset,
-    (ConnectionPhase.CONNECTING, NewsArrived): ConnectionMachine._hear_in_flight,
-    (ConnectionPhase.CONNECTING, CloseRequested): ConnectionMachine._close,
-    (ConnectionPhase.READY, ConnectionWanted): ConnectionMachine._noted,
-    (ConnectionPhase.READY, ConnectionLost): ConnectionMachine._lost,
-    (ConnectionPhase.READY, AnswerReceived): ConnectionMachine._answered,
-    (ConnectionPhase.READY, CoreRedialled): ConnectionMachine._redialled,
-    (ConnectionPhase.READY, ScheduleChanged): ConnectionMachine._ignored,
-    (ConnectionPhase.READY, ResetRequested): ConnectionMachine._reset,
-    (ConnectionPhase.READY, NewsArrived): ConnectionMachine._ignored,
-    (ConnectionPhase.READY, CloseRequested): ConnectionMachine._close,
-    (ConnectionPhase.BACKOFF, ConnectionWanted): ConnectionMachine._noted,
-    (ConnectionPhase.BACKOFF, TimerFired): ConnectionMachine._woken,
-    (ConnectionPhase.BACKOFF, AnswerReceived): ConnectionMachine._answered,
-    (ConnectionPhase.BACKOFF, CoreRedialled): ConnectionMachine._redialled,
-    (ConnectionPhase.BACKOFF, ScheduleChanged): ConnectionMachine._told_asleep,
-    (ConnectionPhase.BACKOFF, ResetRequested): ConnectionMachine._reset,
-    (ConnectionPhase.BACKOFF, NewsArrived): ConnectionMachine._hear,
-    (ConnectionPhase.BACKOFF, CloseRequested): ConnectionMachine._close,
-    (ConnectionPhase.RETRYING, ConnectionWanted): ConnectionMachine._noted,
-    (ConnectionPhase.RETRYING, SettingsReceived): ConnectionMachine._succeeded,
-    (ConnectionPhase.RETRYING, ConnectFailed): ConnectionMachine._failed,
-    (ConnectionPhase.RETRYING, TimerFired): ConnectionMachine._limit_reached,
-    (ConnectionPhase.RETRYING, AnswerReceived): ConnectionMachine._answered,
-    (ConnectionPhase.RETRYING, CoreRedialled): ConnectionMachine._redialled,
-    (ConnectionPhase.RETRYING, ScheduleChanged): ConnectionMachine._told_in_flight,
-    (ConnectionPhase.RETRYING, ResetRequested): ConnectionMachine._reset,
-    (ConnectionPhase.RETRYING, NewsArrived): ConnectionMachine._hear_in_flight,
-    (ConnectionPhase.RETRYING, CloseRequested): ConnectionMachine._close,
-    (ConnectionPhase.CLOSED, AnswerReceived): ConnectionMachine._ignored,
-    (ConnectionPhase.CLOSED, CoreRedialled): ConnectionMachine._ignored,
-    (ConnectionPhase.CLOSED, ScheduleChanged): ConnectionMachine._ignored,
-    (ConnectionPhase.CLOSED, ResetRequested): ConnectionMachine._ignored,
-    (ConnectionPhase.CLOSED, NewsArrived): ConnectionMachine._ignored,
-    (ConnectionPhase.CLOSED, CloseRequested): ConnectionMachine._ignored,
+_OPEN: Mapping[type[Input], _Handler] = {
+    AnswerReceived: ConnectionMachine._answered,
+    CoreRedialled: ConnectionMachine._redialled,
+    ResetRequested: ConnectionMachine._reset,
+    CloseRequested: ConnectionMachine._close,
 }
-
-
-def transitions() -> frozenset[tuple[ConnectionPhase, type[Input]]]:
-    """Return the pairs of phase and input in the table, for tests and diagrams."""
-    return frozenset(_TABLE)
+_ASLEEP: Mapping[type[Input], _Handler] = {
+    **_OPEN,
+    ConnectionWanted: ConnectionMachine._noted,
+    TimerFired: ConnectionMachine._woken,
+    ScheduleChanged: ConnectionMachine._told_asleep,
+}
+_DIALLING: Mapping[type[Input], _Handler] = {
+    **_OPEN,
+    ConnectionWanted: ConnectionMachine._noted,
+    SettingsReceived: ConnectionMachine._succeeded,
+    ConnectFailed: ConnectionMachine._failed,
+    TimerFired: ConnectionMachine._limit_reached,
+    ScheduleChanged: ConnectionMachine._told_in_flight,
+    NewsArrived: ConnectionMachine._hear_in_flight,
+}
+TRANSITIONS: Transitions[_Handler] = Transitions.by_phase(
+    {
+        ConnectionPhase.IDLE: {
+            **_OPEN,
+            ConnectionWanted: ConnectionMachine._wanted,
+            ScheduleChanged: ConnectionMachine._ignored,
+            NewsArrived: ConnectionMachine._ignored,
+        },
+        ConnectionPhase.HOLDING: {**_ASLEEP, NewsArrived: ConnectionMachine._ignored},
+        ConnectionPhase.CONNECTING: _DIALLING,
+        ConnectionPhase.READY: {
+            **_OPEN,
+            ConnectionWanted: ConnectionMachine._noted,
+            ConnectionLost: ConnectionMachine._lost,
+            ScheduleChanged: ConnectionMachine._ignored,
+            NewsArrived: ConnectionMachine._ignored,
+        },
+        ConnectionPhase.BACKOFF: {**_ASLEEP, NewsArrived: ConnectionMachine._hear},
+        ConnectionPhase.RETRYING: _DIALLING,
+        ConnectionPhase.CLOSED: {kind: ConnectionMachine._ignored for kind in (*_OPEN, ScheduleChanged, NewsArrived)},
+    }
+)

@@ -34,12 +34,12 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-from grpc_backoff.base.base_errors import IllegalTransition
 from grpc_backoff.base.record import NamedTuple, record
 from grpc_backoff.base.status import Failure, Loss
+from grpc_backoff.base.stepping import Transitions
 from grpc_backoff.decide.connections import dial_times
 from grpc_backoff.decide.connections.core_texts import Link, failure_of
 
@@ -295,15 +295,8 @@ class DialMachine(NamedTuple):
         return state, [NotifyOn(IDLE), look] if watches else [look]
 
     def step(self, state: DialState, input_: Input, now: float) -> Step:
-        """Return the state after `input_`, and the effects that the shell must execute, in this order.
-
-        Raises:
-            IllegalTransition: the table has no entry for this phase and input.
-        """
-        handler = _TABLE.get((state.phase, type(input_)))
-        if handler is None:
-            raise IllegalTransition(f"{type(input_).__name__} in phase {state.phase.name}")
-        return handler(self, state, input_, now)
+        """Return the state after `input_`, and the effects that the shell must execute, in this order."""
+        return TRANSITIONS[state.phase, type(input_)](self, state, input_, now)
 
     # The attempt.
 
@@ -524,33 +517,27 @@ def _aligned(now: float, pause: float) -> float:
 
 _Handler = Callable[[DialMachine, DialState, Any, float], Step]
 
-_TABLE: Mapping[tuple[DialPhase, type[Input]], _Handler] = {
-    (DialPhase.DIALLING, Looked): DialMachine._look_at_dial,
-    (DialPhase.DIALLING, Abandon): DialMachine._abandon,
-    (DialPhase.OBSERVING, Looked): DialMachine._look_at_observed,
-    (DialPhase.OBSERVING, Abandon): DialMachine._abandon,
-    (DialPhase.FAILED, Looked): DialMachine._ignored,
-    (DialPhase.FAILED, Explained): DialMachine._explained,
-    (DialPhase.FAILED, Abandon): DialMachine._abandon,
-    (DialPhase.OPEN, Looked): DialMachine._look_at_open,
-    (DialPhase.OPEN, Retire): DialMachine._retire,
-    (DialPhase.OPEN, Abandon): DialMachine._abandon_open,
-    (DialPhase.ENDING, Looked): DialMachine._look_at_ending,
-    (DialPhase.ENDING, Retire): DialMachine._retire,
-    (DialPhase.ENDING, Abandon): DialMachine._abandon,
-    (DialPhase.ENDED, Looked): DialMachine._look_at_ended,
-    (DialPhase.ENDED, Retire): DialMachine._retire,
-    (DialPhase.ENDED, Abandon): DialMachine._abandon,
-    (DialPhase.DRAINING, Looked): DialMachine._look_at_draining,
-    (DialPhase.DRAINING, Retire): DialMachine._ignored,
-    (DialPhase.DRAINING, Abandon): DialMachine._abandon,
-    (DialPhase.CLOSED, Looked): DialMachine._ignored,
-    (DialPhase.CLOSED, Explained): DialMachine._ignored,
-    (DialPhase.CLOSED, Retire): DialMachine._ignored,
-    (DialPhase.CLOSED, Abandon): DialMachine._ignored,
-}
-
-
-def transitions() -> frozenset[tuple[DialPhase, type[Input]]]:
-    """Return the pairs of phase and input in the table, for tests and diagrams."""
-    return frozenset(_TABLE)
+TRANSITIONS = Transitions[_Handler](
+    {
+        (DialPhase.DIALLING, Looked): DialMachine._look_at_dial,
+        (DialPhase.DIALLING, Abandon): DialMachine._abandon,
+        (DialPhase.OBSERVING, Looked): DialMachine._look_at_observed,
+        (DialPhase.OBSERVING, Abandon): DialMachine._abandon,
+        (DialPhase.FAILED, Looked): DialMachine._ignored,
+        (DialPhase.FAILED, Explained): DialMachine._explained,
+        (DialPhase.FAILED, Abandon): DialMachine._abandon,
+        (DialPhase.OPEN, Looked): DialMachine._look_at_open,
+        (DialPhase.OPEN, Retire): DialMachine._retire,
+        (DialPhase.OPEN, Abandon): DialMachine._abandon_open,
+        (DialPhase.ENDING, Looked): DialMachine._look_at_ending,
+        (DialPhase.ENDING, Retire): DialMachine._retire,
+        (DialPhase.ENDING, Abandon): DialMachine._abandon,
+        (DialPhase.ENDED, Looked): DialMachine._look_at_ended,
+        (DialPhase.ENDED, Retire): DialMachine._retire,
+        (DialPhase.ENDED, Abandon): DialMachine._abandon,
+        (DialPhase.DRAINING, Looked): DialMachine._look_at_draining,
+        (DialPhase.DRAINING, Retire): DialMachine._ignored,
+        (DialPhase.DRAINING, Abandon): DialMachine._abandon,
+        **{(DialPhase.CLOSED, kind): DialMachine._ignored for kind in (Looked, Explained, Retire, Abandon)},
+    }
+)

@@ -25,12 +25,11 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-from grpc_backoff.base.base_errors import IllegalTransition
 from grpc_backoff.base.record import NamedTuple, record
-from grpc_backoff.base.stepping import ArmTimer, CancelTimer
+from grpc_backoff.base.stepping import ArmTimer, CancelTimer, Transitions
 
 _NEVER = -math.inf
 
@@ -213,15 +212,8 @@ class LivenessMachine(NamedTuple):
         return self._wait(state, now + self.quiet_after)
 
     def step(self, state: LivenessState, input_: LivenessInput, now: float) -> LivenessStep:
-        """Return the state after `input_`, and the effects that the shell must execute, in this order.
-
-        Raises:
-            IllegalTransition: the table has no entry for this phase and input.
-        """
-        handler = _TABLE.get((state.phase, type(input_)))
-        if handler is None:
-            raise IllegalTransition(f"{type(input_).__name__} in phase {state.phase.name}")
-        return handler(self, state, input_, now)
+        """Return the state after `input_`, and the effects that the shell must execute, in this order."""
+        return TRANSITIONS[state.phase, type(input_)](self, state, input_, now)
 
     def _wait(self, state: LivenessState, due: float) -> LivenessStep:
         state = state._replace(phase=LivenessPhase.OPEN, due=due if self.quiet_after else math.inf)
@@ -294,32 +286,27 @@ class LivenessMachine(NamedTuple):
 
 _Handler = Callable[[LivenessMachine, LivenessState, Any, float], LivenessStep]
 
-_TABLE: Mapping[tuple[LivenessPhase, type[LivenessInput]], _Handler] = {
-    (LivenessPhase.OPEN, CallsCounted): LivenessMachine._look,
-    (LivenessPhase.OPEN, CallWaits): LivenessMachine._ignored,
-    (LivenessPhase.OPEN, Unanswered): LivenessMachine._unanswered,
-    (LivenessPhase.OPEN, News): LivenessMachine._hear,
-    (LivenessPhase.OPEN, Left): LivenessMachine._end,
-    (LivenessPhase.PAUSED, CallsCounted): LivenessMachine._ignored,
-    (LivenessPhase.PAUSED, CallWaits): LivenessMachine._wanted,
-    (LivenessPhase.PAUSED, Unanswered): LivenessMachine._unanswered,
-    (LivenessPhase.PAUSED, News): LivenessMachine._hear,
-    (LivenessPhase.PAUSED, Left): LivenessMachine._end,
-    (LivenessPhase.ASKING, CallsCounted): LivenessMachine._ignored,
-    (LivenessPhase.ASKING, CallWaits): LivenessMachine._ignored,
-    (LivenessPhase.ASKING, Unanswered): LivenessMachine._ignored,
-    (LivenessPhase.ASKING, News): LivenessMachine._ignored,
-    (LivenessPhase.ASKING, Replied): LivenessMachine._replied,
-    (LivenessPhase.ASKING, Left): LivenessMachine._end,
-    (LivenessPhase.ENDED, CallsCounted): LivenessMachine._ignored,
-    (LivenessPhase.ENDED, CallWaits): LivenessMachine._ignored,
-    (LivenessPhase.ENDED, Unanswered): LivenessMachine._ignored,
-    (LivenessPhase.ENDED, News): LivenessMachine._ignored,
-    (LivenessPhase.ENDED, Replied): LivenessMachine._ignored,
-    (LivenessPhase.ENDED, Left): LivenessMachine._ignored,
-}
-
-
-def liveness_transitions() -> frozenset[tuple[LivenessPhase, type[LivenessInput]]]:
-    """Return the pairs of phase and input in the table, for tests and diagrams."""
-    return frozenset(_TABLE)
+TRANSITIONS = Transitions[_Handler](
+    {
+        (LivenessPhase.OPEN, CallsCounted): LivenessMachine._look,
+        (LivenessPhase.OPEN, CallWaits): LivenessMachine._ignored,
+        (LivenessPhase.OPEN, Unanswered): LivenessMachine._unanswered,
+        (LivenessPhase.OPEN, News): LivenessMachine._hear,
+        (LivenessPhase.OPEN, Left): LivenessMachine._end,
+        (LivenessPhase.PAUSED, CallsCounted): LivenessMachine._ignored,
+        (LivenessPhase.PAUSED, CallWaits): LivenessMachine._wanted,
+        (LivenessPhase.PAUSED, Unanswered): LivenessMachine._unanswered,
+        (LivenessPhase.PAUSED, News): LivenessMachine._hear,
+        (LivenessPhase.PAUSED, Left): LivenessMachine._end,
+        (LivenessPhase.ASKING, CallsCounted): LivenessMachine._ignored,
+        (LivenessPhase.ASKING, CallWaits): LivenessMachine._ignored,
+        (LivenessPhase.ASKING, Unanswered): LivenessMachine._ignored,
+        (LivenessPhase.ASKING, News): LivenessMachine._ignored,
+        (LivenessPhase.ASKING, Replied): LivenessMachine._replied,
+        (LivenessPhase.ASKING, Left): LivenessMachine._end,
+        **{
+            (LivenessPhase.ENDED, kind): LivenessMachine._ignored
+            for kind in (CallsCounted, CallWaits, Unanswered, News, Replied, Left)
+        },
+    }
+)

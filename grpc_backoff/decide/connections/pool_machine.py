@@ -34,10 +34,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
-from grpc_backoff.base.base_errors import IllegalTransition
 from grpc_backoff.base.record import NamedTuple, record
 from grpc_backoff.base.status import Role, State
-from grpc_backoff.base.stepping import ArmTimer, CancelTimer, Emit
+from grpc_backoff.base.stepping import ArmTimer, CancelTimer, Emit, Transitions
 from grpc_backoff.decide.connections.connection_machine import FailCalls, ReleaseCalls
 from grpc_backoff.decide.connections.happened import ChannelKey, Happened
 from grpc_backoff.decide.connections.pool_records import (
@@ -134,15 +133,8 @@ class PoolMachine(NamedTuple):
         return PoolState(PoolPhase.WANTED if wanted else PoolPhase.UNWANTED, (slot,), 1, self.addresses)
 
     def step(self, state: PoolState, input_: PoolInput, now: float) -> PoolStep:
-        """Return the state after `input_`, and the effects that the shell must execute, in this order.
-
-        Raises:
-            IllegalTransition: the table has no entry for this phase and input.
-        """
-        handler = _TABLE.get((state.phase, type(input_)))
-        if handler is None:
-            raise IllegalTransition(f"{type(input_).__name__} in phase {state.phase.name}")
-        after, effects = handler(self, state, input_, now)
+        """Return the state after `input_`, and the effects that the shell must execute, in this order."""
+        after, effects = TRANSITIONS[state.phase, type(input_)](self, state, input_, now)
         if after is state:  # a timer that fires changes it: what is planned stays so, and its timer is armed
             return after, effects
         if after.phase is not PoolPhase.CLOSED:
@@ -532,13 +524,10 @@ _OPEN: Mapping[type[PoolInput], _Handler] = {
     PoolTimerFired: PoolMachine._timer_fired,
     PoolCloseRequested: PoolMachine._close,
 }
-_TABLE: Mapping[tuple[PoolPhase, type[PoolInput]], _Handler] = {
-    **{(PoolPhase.UNWANTED, kind): handler for kind, handler in _OPEN.items()},
-    **{(PoolPhase.WANTED, kind): handler for kind, handler in _OPEN.items()},
-    **{(PoolPhase.CLOSED, kind): PoolMachine._ignored for kind in _OPEN},
-}
-
-
-def pool_transitions() -> frozenset[tuple[PoolPhase, type[PoolInput]]]:
-    """Return the pairs of phase and input in the table, for tests and diagrams."""
-    return frozenset(_TABLE)
+TRANSITIONS = Transitions.by_phase(
+    {
+        PoolPhase.UNWANTED: _OPEN,
+        PoolPhase.WANTED: _OPEN,
+        PoolPhase.CLOSED: dict.fromkeys(_OPEN, PoolMachine._ignored),
+    }
+)

@@ -17,7 +17,7 @@ from grpc_backoff.decide.calls.events import (
     Reason,
     WaitSource,
 )
-from grpc_backoff.decide.calls.retry_machine import transitions
+from grpc_backoff.decide.calls.retry_machine import TRANSITIONS
 from grpc_backoff.errors import IllegalTransition
 from grpc_backoff.policy.budget import RetryBudget
 from tests.decide.calls.driving import (
@@ -75,7 +75,7 @@ ALIVE = [running, waiting, sleeping, refreshing, settling, exhausted]
 def test_every_pair_is_in_the_table_or_a_typed_error(phase, kind):
     """CH-7: every pair of phase and input is in the table, or raises an `IllegalTransition` that names both."""
     run = REACH[phase]()
-    if (phase, kind) in transitions():
+    if (phase, kind) in TRANSITIONS:
         run.feed(INPUTS[kind])
         assert run.phase in CallPhase
     else:
@@ -130,7 +130,7 @@ def name_of(pair):
     return f"{pair[0].name} {pair[1].__name__}"
 
 
-@pytest.mark.parametrize("pair", sorted(transitions(), key=name_of), ids=name_of)
+@pytest.mark.parametrize("pair", sorted(TRANSITIONS, key=name_of), ids=name_of)
 def test_step(pair):
     """CH-7: each pair in the table leads to the expected phase, with the expected effects in order."""
     phase, effects = STEPS[pair]
