@@ -23,6 +23,7 @@ from grpc_backoff.decide.connections.connection_machine import (
     TimerFired,
 )
 from grpc_backoff.decide.connections.events import Failure, Stage
+from grpc_backoff.decide.connections.happened import ChannelKey
 from grpc_backoff.errors import OptionError
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.jitter import NoJitter, Proportional
@@ -41,7 +42,7 @@ POLICIES = {
 
 def starts_of_machine(policy, outage, rng):
     """Drive the real machine through an outage; return the start times of its attempts, up to the first success."""
-    machine = ConnectionMachine("target", policy)
+    machine = ConnectionMachine("target", policy, ChannelKey())
     state, starts, now = ConnectionState(), [], 0.0
     given = ConnectionWanted()
     while True:

@@ -10,6 +10,7 @@ from grpc_backoff import ConnectError
 from grpc_backoff.aio.coroutine_connector import CoroutineConnector, SharedConnector
 from grpc_backoff.aio.loop_clock import LoopClock
 from grpc_backoff.decide.connections.connection_machine import ConnectionMachine
+from grpc_backoff.decide.connections.happened import ChannelKey
 from grpc_backoff.engine.manager import ConnectionManager
 from grpc_backoff.engine.registry import Registry
 from grpc_backoff.policy.presets import CONNECT
@@ -53,7 +54,7 @@ class Asyncio:
         self.slot = Slot()
         how = {"clock": self.clock, "rng": random.Random(1), "key": key}
         how["schedules"] = Registry() if schedules is None else schedules
-        self.manager = self.make(ConnectionMachine("target", replace(CONNECT, **policy)), how)
+        self.manager = self.make(ConnectionMachine("target", replace(CONNECT, **policy), ChannelKey()), how)
 
     def make(self, machine, how):
         loop = asyncio.get_running_loop()

@@ -10,6 +10,7 @@ import pytest
 from grpc_backoff.connection.connector import Loss
 from grpc_backoff.decide.connections import connection_machine as m
 from grpc_backoff.decide.connections.events import Failure, Stage, State
+from grpc_backoff.decide.connections.happened import ChannelKey
 from grpc_backoff.engine.manager import ConnectionManager
 from grpc_backoff.engine.registry import Registry
 from grpc_backoff.policy.presets import CONNECT
@@ -30,7 +31,7 @@ class Manager(ConnectionManager):
     def __init__(self, registry):
         self.done, self.states, self.due, self.amid = [], [], [], lambda: None
         super().__init__(
-            m.ConnectionMachine("target", CONNECT),
+            m.ConnectionMachine("target", CONNECT, ChannelKey()),
             None,
             self,
             clock=FakeClock(),
@@ -143,7 +144,7 @@ class AtOnce:
 def test_news_for_a_manager_that_is_being_made():
     """SH-3: news that comes before the manager is complete means nothing to it."""
     how = {"clock": FakeClock(), "rng": random.Random(1), "home": AtOnce(), "key": "key", "schedules": Eager()}
-    manager = ConnectionManager(m.ConnectionMachine("target", CONNECT), None, MagicMock(), **how)
+    manager = ConnectionManager(m.ConnectionMachine("target", CONNECT, ChannelKey()), None, MagicMock(), **how)
     assert manager.state is State.IDLE
     manager.close()
     assert manager.state is State.SHUTDOWN

@@ -22,7 +22,6 @@ belongs to this channel alone.
 from __future__ import annotations
 
 import enum
-import itertools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
@@ -43,8 +42,6 @@ long."""
 
 _OUTCOME_WITHIN = 0.25
 """How many seconds an attempt past its limit waits for an outcome that is on its way, before it is checked again."""
-
-_serials = itertools.count(1)
 
 
 class ConnectionPhase(enum.Enum):
@@ -87,7 +84,6 @@ class ConnectionState(NamedTuple):
     Attributes:
         phase: the current phase.
         attempt: the number of the latest attempt in its series; 0 if the next start begins a new series.
-        attempt_id: identifies the latest attempt in events.
         starts: how many attempts this manager has made.
         started: when its latest attempt started.
         planned: the specification's `current_deadline`, as set by the latest attempt.
@@ -105,7 +101,6 @@ class ConnectionState(NamedTuple):
 
     phase: ConnectionPhase = ConnectionPhase.IDLE
     attempt: int = 0
-    attempt_id: str = ""
     starts: int = 0
     started: float = _NEVER
     planned: float = _NEVER
@@ -120,9 +115,9 @@ class ConnectionState(NamedTuple):
     member: int = 0
 
     @property
-    def state(self) -> State:
-        """The channel state that corresponds to this phase."""
-        return self.phase.state
+    def attempt_id(self) -> str:
+        """Identifies the latest attempt in events; empty before the first. No two managers have the same number."""
+        return f"{self.member}.{self.starts}" if self.starts else ""
 
     def heeds_want(self, now: float) -> bool:
         """Return whether `ConnectionWanted` would change anything.
@@ -311,17 +306,19 @@ _Kind = Literal["AttemptStarted", "AttemptFailed", "Connected", "Disconnected", 
 """The name of an event's class in `events.py`."""
 
 
-class ConnectionMachine:
-    """The rules for one target under one policy. The machine holds no state: `step` is a pure function."""
+@record
+class ConnectionMachine(NamedTuple):
+    """The rules for one target under one policy. The machine holds no state: `step` is a pure function.
 
-    __slots__ = ("channel", "policy", "serial", "target")
+    Attributes:
+        target: the channel's target.
+        policy: when to dial.
+        channel: identifies the channel in events.
+    """
 
-    def __init__(self, target: str, policy: ConnectPolicy, channel: ChannelKey | None = None) -> None:
-        """Take what the events say of the channel; without a key, they have one of their own."""
-        self.target = target
-        self.policy = policy
-        self.channel = ChannelKey() if channel is None else channel
-        self.serial = next(_serials)
+    target: str
+    policy: ConnectPolicy
+    channel: ChannelKey
 
     def step(self, state: ConnectionState, input_: Input, now: float, rng: Random) -> Step:
         """Return the state after `input_`, and the effects that the shell must execute, in this order."""
@@ -378,7 +375,6 @@ class ConnectionMachine:
         state = state._replace(
             phase=phase,
             attempt=number,
-            attempt_id=f"{self.serial}.{state.starts + 1}",
             starts=state.starts + 1,
             started=now,
             planned=planned,
@@ -401,10 +397,19 @@ class ConnectionMachine:
 
     def _woken(self, state: ConnectionState, input_: TimerFired, now: float, rng: Random) -> Step:
         """Continue after a sleep. Even a very late wake-up leads to only one attempt (CB-12)."""
-        state = self._attended(state, now, busy=input_.busy)
-        if self._is_idle(state, now):
-            return self._rest(state, now), []
-        return self._go_on(state, now, rng)
+        return self._resume(self._attended(state, now, busy=input_.busy), now, rng)
+
+    def _resume(self, state: ConnectionState, now: float, rng: Random) -> Step:
+        """Dial, or sleep. If the channel is idle, stop dialling (CB-14).
+
+        The backoff ends too then, unless another manager of the key was recently asked to connect.
+        """
+        if not self._is_idle(state, now):
+            return self._go_on(state, now, rng)
+        schedule = state.schedule
+        if now - schedule.asked >= self.policy.idle_timeout:
+            schedule = schedule.forgotten()
+        return state._replace(phase=ConnectionPhase.IDLE, attempt=0, schedule=schedule), [CancelTimer()]
 
     # The end of an attempt.
 
@@ -423,16 +428,13 @@ class ConnectionMachine:
         notices = [] if before.health is Health.WELL else _tell_others(state, connected)  # SH-4
         return state, [CancelTimer(), Emit(connected), ReleaseCalls(), *notices]
 
-    def _failed(self, state: ConnectionState, input_: ConnectFailed, now: float, rng: Random) -> Step:
-        return self._after_failure(state, input_.failure, now, rng, busy=input_.busy)
-
     def _limit_reached(self, state: ConnectionState, input_: TimerFired, now: float, rng: Random) -> Step:
         if now < state.limit:
             return self._show_life(state, now, min(state.limit, now + BEAT))
         if input_.decided:
             return self._show_life(state, now, now + _OUTCOME_WITHIN)  # CB-3: only the loop was late
-        failure = Failure(Stage.SETTINGS, NO_SETTINGS)
-        state, effects = self._after_failure(state, failure, now, rng, busy=input_.busy)
+        failed = ConnectFailed(Failure(Stage.SETTINGS, NO_SETTINGS), input_.busy)
+        state, effects = self._failed(state, failed, now, rng)
         return state, [AbandonAttempt(), *effects]
 
     def _show_life(self, state: ConnectionState, now: float, wake: float) -> Step:
@@ -446,16 +448,15 @@ class ConnectionMachine:
         notices = _tell_others(state) if lease < before else []
         return state, [ArmTimer(wake), *notices]
 
-    def _after_failure(self, state: ConnectionState, failure: Failure, now: float, rng: Random, *, busy: bool) -> Step:
+    def _failed(self, state: ConnectionState, input_: ConnectFailed, now: float, rng: Random) -> Step:
         """Sleep until `current_deadline`, or not at all if it has passed, and start the next attempt (CB-4)."""
         before = state.schedule
-        state = self._attended(self._count_failure(state, failure), now, busy=busy)
+        state = self._attended(self._count_failure(state, input_.failure), now, busy=input_.busy)
         state = self._heed(state, now, rng)
-        failed = self._failure_event(state, failure, now)
-        effects: list[Effect] = [Emit(failed), FailCalls()]
-        state, more = self._back_off(state, now, rng)
+        failed = self._failure_event(state, input_.failure, now)
+        state, effects = self._resume(state._replace(phase=ConnectionPhase.BACKOFF), now, rng)
         notices = _tell_others(state, failed) if not before.failing or before.turn == state.member else []
-        return state, [*effects, *notices, *more]
+        return state, [Emit(failed), FailCalls(), *notices, *effects]
 
     def _count_failure(self, state: ConnectionState, failure: Failure) -> ConnectionState:
         schedule = state.schedule.failed(
@@ -467,18 +468,10 @@ class ConnectionMachine:
         retry_in = max(0.0, state.schedule.next_start - now)
         return self._happened("AttemptFailed", state, now, failure=failure, took=now - state.started, retry_in=retry_in)
 
-    def _back_off(self, state: ConnectionState, now: float, rng: Random) -> Step:
-        if self._is_idle(state, now):
-            return self._rest(state, now), [CancelTimer()]
-        return self._go_on(state._replace(phase=ConnectionPhase.BACKOFF), now, rng)
-
     # Changes made by other managers of the key (SH-3).
 
     def _told_asleep(self, state: ConnectionState, input_: ScheduleChanged, now: float, rng: Random) -> Step:
-        state = self._heed(self._attended(state, now, busy=input_.busy), now, rng)
-        if self._is_idle(state, now):
-            return self._rest(state, now), [CancelTimer()]
-        return self._go_on(state, now, rng)
+        return self._resume(self._heed(self._attended(state, now, busy=input_.busy), now, rng), now, rng)
 
     def _told_in_flight(self, state: ConnectionState, _input: ScheduleChanged, now: float, rng: Random) -> Step:
         """Abandon the attempt if the key is in backoff and it is not this manager's turn."""
@@ -510,7 +503,7 @@ class ConnectionMachine:
             if input_.replaced:
                 state, effects = state._replace(phase=ConnectionPhase.IDLE, attempt=0), notices
             else:
-                state, effects = self._back_off(state, now, rng)
+                state, effects = self._resume(state._replace(phase=ConnectionPhase.BACKOFF), now, rng)
                 effects = [FailCalls(), *notices, *effects]
         else:
             ending = {"served": input_.served, "graceful": input_.graceful}
@@ -663,13 +656,6 @@ class ConnectionMachine:
     def _is_idle(self, state: ConnectionState, now: float) -> bool:
         return now - state.asked >= self.policy.idle_timeout
 
-    def _rest(self, state: ConnectionState, now: float) -> ConnectionState:
-        """Stop dialling. The backoff ends too, unless another manager of the key was recently asked to connect."""
-        schedule = state.schedule
-        if now - schedule.asked >= self.policy.idle_timeout:
-            schedule = schedule.forgotten()
-        return state._replace(phase=ConnectionPhase.IDLE, attempt=0, schedule=schedule)
-
 
 def _asked(state: ConnectionState, now: float, **changes: Any) -> ConnectionState:
     return state._replace(asked=now, schedule=state.schedule._replace(asked=max(now, state.schedule.asked)), **changes)
@@ -721,6 +707,6 @@ TRANSITIONS: Transitions[_Handler] = Transitions.by_phase(
         },
         ConnectionPhase.BACKOFF: {**_ASLEEP, NewsArrived: ConnectionMachine._hear},
         ConnectionPhase.RETRYING: _DIALLING,
-        ConnectionPhase.CLOSED: {kind: ConnectionMachine._ignored for kind in (*_OPEN, ScheduleChanged, NewsArrived)},
+        ConnectionPhase.CLOSED: dict.fromkeys((*_OPEN, ScheduleChanged, NewsArrived), ConnectionMachine._ignored),
     }
 )

@@ -16,6 +16,7 @@ from grpc_backoff.decide.connections import connection_machine as m
 from grpc_backoff.decide.connections import events
 from grpc_backoff.decide.connections.core_texts import NO_SETTINGS
 from grpc_backoff.decide.connections.events import Failure, Stage, State
+from grpc_backoff.decide.connections.happened import ChannelKey
 from grpc_backoff.errors import IllegalTransition
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.connect import Reconnect
@@ -42,7 +43,7 @@ class Driver:
     """Gives inputs to a machine and records its effects."""
 
     def __init__(self, *, seed=0, rng=None, **policy):
-        self.machine = m.ConnectionMachine("target", replace(CONNECT, **policy))
+        self.machine = m.ConnectionMachine("target", replace(CONNECT, **policy), ChannelKey())
         self.state = m.ConnectionState()
         self.rng = rng or random.Random(seed)
         self.now = 100.0
@@ -71,7 +72,7 @@ class Driver:
                     self.timer = None
                 case m.Emit():
                     self.events.append(effect.event.event())
-        self.shown.append(self.state.state.name)
+        self.shown.append(self.state.phase.state.name)
         return effects
 
     def play(self, *steps):
@@ -510,7 +511,7 @@ def test_stable_after_counts_a_useless_connection_as_a_failure():
     driver.connect(0.01)
     effects = driver.lose(0.5)
 
-    assert driver.state.state is State.TRANSIENT_FAILURE
+    assert driver.state.phase.state is State.TRANSIENT_FAILURE
     assert m.FailCalls() in effects
     assert driver.timer == deadline
     assert driver.state.attempt == 5
@@ -713,7 +714,7 @@ def test_close_is_final(phase):
 
     assert driver.timer is None or phase is m.ConnectionPhase.CLOSED
     assert (m.AbandonAttempt() in effects) == was_in_flight
-    assert driver.state.state is State.SHUTDOWN
+    assert driver.state.phase.state is State.SHUTDOWN
     assert driver.kinds().count("Closed") == 1
 
 

@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from grpc_backoff.decide.connections import connection_machine as m
 from grpc_backoff.decide.connections.events import AttemptFailed, AttemptStarted, Failure, Stage, State
+from grpc_backoff.decide.connections.happened import ChannelKey
 from grpc_backoff.decide.connections.shared_schedule import HEAD_START, STALLED_AFTER, Schedule
 from grpc_backoff.policy.presets import CONNECT
 
@@ -102,7 +103,7 @@ class Process:
     """The managers of one key, and a simulated clock."""
 
     def __init__(self, managers=0, **policy):
-        self.machine = m.ConnectionMachine("target", replace(CONNECT, **policy))
+        self.machine = m.ConnectionMachine("target", replace(CONNECT, **policy), ChannelKey())
         self.schedule = Schedule(members=0)
         self.rng = random.Random(0)
         self.now = 100.0
@@ -190,7 +191,7 @@ class Process:
 
     @property
     def states(self):
-        return [manager.state.state.name for manager in self.managers]
+        return [manager.state.phase.state.name for manager in self.managers]
 
     @property
     def attempts(self):
@@ -362,9 +363,9 @@ def test_one_attempt_for_all_in_backoff():
     alone.managers[0].want()
     alone.run(600, "fail")
     assert len(process.starts) == len(alone.starts)
-    assert all(manager.state.state is State.TRANSIENT_FAILURE for manager in process.managers[:5])
+    assert all(manager.state.phase.state is State.TRANSIENT_FAILURE for manager in process.managers[:5])
     assert all(manager.state.failure is REFUSED and manager.failures for manager in process.managers[:5])
-    assert idle.state.state is State.IDLE
+    assert idle.state.phase.state is State.IDLE
     assert idle.failures == 0
 
 
@@ -387,7 +388,7 @@ def test_the_backoff_ends_with_the_last_manager():
     process.close(process.managers[0])
     again = process.join()
     again.want()
-    assert again.state.state is State.CONNECTING
+    assert again.state.phase.state is State.CONNECTING
     assert again.state.next_start == last + 1.0
     process.run(0.8)
     assert process.starts[-1] == last + 1.0
