@@ -120,7 +120,7 @@ class Slots(Stepper[p.PoolInput], Generic[ConnectionT, ConnectorT]):
         """Report the outcome of a resolution and handle it (PO-7)."""
         found, failure = ((), outcome) if isinstance(outcome, Failure) else (outcome, None)
         self._pool.report("NameResolution", addresses=found, failure=failure)
-        self.feed(p.NameResolved(found) if failure is None else p.ResolutionFailed())
+        self.feed(p.NameResolved(found))
 
     def close(self) -> None:
         """Stop for good (CB-10)."""

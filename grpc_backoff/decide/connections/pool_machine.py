@@ -37,42 +37,9 @@ from typing import Any, Literal
 from grpc_backoff.base.record import NamedTuple, record
 from grpc_backoff.base.status import Role, State
 from grpc_backoff.base.stepping import ArmTimer, CancelTimer, Emit, Transitions
+from grpc_backoff.decide.connections import pool_records as p
 from grpc_backoff.decide.connections.connection_machine import FailCalls, ReleaseCalls
 from grpc_backoff.decide.connections.happened import ChannelKey, Happened
-from grpc_backoff.decide.connections.pool_records import (
-    CONNECTED,
-    CloseSlot,
-    Condemned,
-    CondemnSlot,
-    HealthChanged,
-    Load,
-    NameResolved,
-    OpenSlot,
-    PoolBusy,
-    PoolCloseRequested,
-    PoolEffect,
-    PoolInput,
-    PoolPhase,
-    PoolState,
-    PoolStep,
-    PoolTimerFired,
-    Refresh,
-    ResolutionFailed,
-    Resolve,
-    RestSlot,
-    RetireSlot,
-    Serving,
-    Show,
-    SlotChanged,
-    SlotEnded,
-    SlotFailed,
-    SlotServes,
-    SlotState,
-    TellSlot,
-    TurnedAway,
-    Wanted,
-    WantSlot,
-)
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
 from grpc_backoff.policy.pooling import PoolPolicy
 
@@ -114,30 +81,30 @@ class PoolMachine(NamedTuple):
     channel: ChannelKey
     addresses: tuple[str, ...] | None = None
 
-    def begin(self, now: float) -> PoolStep:
+    def begin(self, now: float) -> p.PoolStep:
         """Return the first state, and the effects that make the first slots."""
-        state, effects = PoolState(addresses=self.addresses), []
+        state, effects = p.PoolState(addresses=self.addresses), []
         endpoints = self.addresses if self.policy.round_robin and self.addresses else ("",)
         for endpoint in endpoints:
             state, more = self._open(state, now, endpoint, _FOUND)
             effects += more
         return state, effects
 
-    def taken_over(self, role: Role, since: float, state: State, started: float, *, wanted: bool) -> PoolState:
+    def taken_over(self, role: Role, since: float, state: State, started: float, *, wanted: bool) -> p.PoolState:
         """Return the state of a pool whose only slot did without the machine until now; `wanted` is as in `PoolPhase`.
 
         The others are as in `SlotState`.
         """
         made = since if role is Role.SERVING else math.inf
-        slot = SlotState(0, role=role, state=state, since=since, started=started, made=made)
-        return PoolState(PoolPhase.WANTED if wanted else PoolPhase.UNWANTED, (slot,), 1, self.addresses)
+        slot = p.SlotState(0, role=role, state=state, since=since, started=started, made=made)
+        return p.PoolState(p.PoolPhase.WANTED if wanted else p.PoolPhase.UNWANTED, (slot,), 1, self.addresses)
 
-    def step(self, state: PoolState, input_: PoolInput, now: float) -> PoolStep:
+    def step(self, state: p.PoolState, input_: p.PoolInput, now: float) -> p.PoolStep:
         """Return the state after `input_`, and the effects that the shell must execute, in this order."""
         after, effects = TRANSITIONS[state.phase, type(input_)](self, state, input_, now)
         if after is state:  # a timer that fires changes it: what is planned stays so, and its timer is armed
             return after, effects
-        if after.phase is not PoolPhase.CLOSED:
+        if after.phase is not p.PoolPhase.CLOSED:
             after, planned = self._plan(after, now)
             effects += planned
             effects = [*_news(state, after), *effects]
@@ -145,13 +112,13 @@ class PoolMachine(NamedTuple):
 
     # Slots come, serve and go.
 
-    def _wanted(self, state: PoolState, _input: Wanted, now: float) -> PoolStep:
-        wanted: list[PoolEffect] = [WantSlot(slot.number) for slot in state.live]
+    def _wanted(self, state: p.PoolState, _input: p.Wanted, now: float) -> p.PoolStep:
+        wanted: list[p.PoolEffect] = [p.WantSlot(slot.number) for slot in state.live]
         for slot in state.live if len(wanted) > 1 else ():  # the state of a single one is the channel's
             state = self._begins(state, slot, now)
-        return state if state.phase is PoolPhase.WANTED else state._replace(phase=PoolPhase.WANTED), wanted
+        return state if state.phase is p.PoolPhase.WANTED else state._replace(phase=p.PoolPhase.WANTED), wanted
 
-    def _begins(self, state: PoolState, slot: SlotState, now: float) -> PoolState:
+    def _begins(self, state: p.PoolState, slot: p.SlotState, now: float) -> p.PoolState:
         """Let an idle slot that is asked for a connection count as CONNECTING at once.
 
         Its machine may not have been told yet, and a caller who sees the states meanwhile must not find that no slot
@@ -164,18 +131,18 @@ class PoolMachine(NamedTuple):
             state = self._look_up(state, now, at_once=False)
         return state
 
-    def _slot_changed(self, state: PoolState, input_: SlotChanged, now: float) -> PoolStep:
+    def _slot_changed(self, state: p.PoolState, input_: p.SlotChanged, now: float) -> p.PoolStep:
         slot = state.slot(input_.slot)
         if slot is None or not slot.live:
             return state, []
         if input_.state is State.CONNECTING and self.policy.round_robin:  # only then is there a name to look up
             state = self._begins(state, slot, now)
         slot = slot._replace(state=input_.state)
-        if slot.role in CONNECTED and input_.state is not State.READY:
+        if slot.role in p.CONNECTED and input_.state is not State.READY:
             return self._lost(state, slot, now, busy=input_.busy)
         return self._seek(state.put(slot), slot, now, busy=input_.busy)
 
-    def _lost(self, state: PoolState, slot: SlotState, now: float, *, busy: bool) -> PoolStep:
+    def _lost(self, state: p.PoolState, slot: p.SlotState, now: float, *, busy: bool) -> p.PoolStep:
         replacement = state.replacement(slot.number)
         slot = slot._replace(role=Role.COMING, since=now, due="", problem="")
         state = self._look_up(state.put(slot), now, at_once=True)
@@ -185,7 +152,7 @@ class PoolMachine(NamedTuple):
             return self._retire(state, slot.number, now, _UNNEEDED)
         return self._seek(state, slot, now, busy=busy)
 
-    def _seek(self, state: PoolState, slot: SlotState, now: float, *, busy: bool) -> PoolStep:
+    def _seek(self, state: p.PoolState, slot: p.SlotState, now: float, *, busy: bool) -> p.PoolStep:
         """Wake an idle slot that should keep seeking a connection (PO-3, PO-6).
 
         One that no call has used within the idle timeout waits for the next call of the channel. If another slot that
@@ -195,21 +162,19 @@ class PoolMachine(NamedTuple):
         seeks = self.policy.round_robin or slot.replaces is not None or eager
         if not (seeks and busy and slot.state is State.IDLE):
             return state, []
-        return self._begins(state, slot, now), [WantSlot(slot.number)]
+        return self._begins(state, slot, now), [p.WantSlot(slot.number)]
 
-    def _slot_serves(self, state: PoolState, input_: SlotServes, now: float) -> PoolStep:
+    def _slot_serves(self, state: p.PoolState, input_: p.SlotServes, now: float) -> p.PoolStep:
         slot = state.slot(input_.slot)
         if slot is None or not slot.live:
             return state, []
         before, replaces = slot.role, slot.replaces
-        due = (
-            slot.due if input_.started <= slot.due_since else ""
-        )  # PO-9: an attempt that began later needs no successor
+        due = slot.due if input_.started <= slot.due_since else ""  # PO-9: later attempts need no successor
         slot = slot._replace(role=Role.SERVING, since=now, replaces=None, started=input_.started, made=now, due=due)
         state = state.put(slot)
         if self.policy.round_robin:
             state = state._replace(rest_at=min(state.rest_at, now + self.connect.idle_timeout))
-        effects: list[PoolEffect] = []
+        effects: list[p.PoolEffect] = []
         if before is not Role.SERVING:
             effects += self._announce("SlotServing", slot, now, "it has a connection")
         if replaces is not None:
@@ -220,39 +185,39 @@ class PoolMachine(NamedTuple):
             state = state._replace(addresses=None, resolve_at=now)
         return state, [*effects, ReleaseCalls()]
 
-    def _slot_failed(self, state: PoolState, input_: SlotFailed, now: float) -> PoolStep:
+    def _slot_failed(self, state: p.PoolState, input_: p.SlotFailed, now: float) -> p.PoolStep:
         slot = state.slot(input_.slot)
         if slot is None or not slot.live:
             return state, []
         state = self._look_up(state, now, at_once=False)
         return state, [FailCalls()] if state.state is State.TRANSIENT_FAILURE else []
 
-    def _slot_ended(self, state: PoolState, input_: SlotEnded, now: float) -> PoolStep:
+    def _slot_ended(self, state: p.PoolState, input_: p.SlotEnded, now: float) -> p.PoolStep:
         slot = state.slot(input_.slot)
         if slot is None or slot.live:
             return state, []
         state = state._replace(slots=tuple(other for other in state.slots if other is not slot))
         lived = now - slot.made if slot.made <= now else None
         closed = self._event("SlotClosed", slot, now, "its last call has ended", lived=lived)
-        return state, [CloseSlot(slot.number), Emit(closed)]
+        return state, [p.CloseSlot(slot.number), Emit(closed)]
 
-    def _condemned(self, state: PoolState, input_: Condemned, now: float) -> PoolStep:
+    def _condemned(self, state: p.PoolState, input_: p.Condemned, now: float) -> p.PoolStep:
         """Condemn a connection. New calls use its replacement, or wait for one (PO-2)."""
         slot = state.slot(input_.slot)
-        if slot is None or slot.role not in (*CONNECTED, Role.RETIRING):
+        if slot is None or slot.role not in (*p.CONNECTED, Role.RETIRING):
             return state, []
         was_live, replacement = slot.live, state.replacement(slot.number)
         slot = slot._replace(role=Role.CONDEMNED, since=now)
         state = state.put(slot)
-        effects: list[PoolEffect] = []
+        effects: list[p.PoolEffect] = []
         if replacement is not None:
             state = state.put(replacement._replace(replaces=None))
         elif was_live and not state.of(slot.endpoint):
             state, effects = self._open(state, now, slot.endpoint, _DEAD)
         condemned = self._event("SlotCondemned", slot, now, input_.why)
-        return state, [*effects, CondemnSlot(slot.number, input_.why), Emit(condemned)]
+        return state, [*effects, p.CondemnSlot(slot.number, input_.why), Emit(condemned)]
 
-    def _health_changed(self, state: PoolState, input_: HealthChanged, now: float) -> PoolStep:
+    def _health_changed(self, state: p.PoolState, input_: p.HealthChanged, now: float) -> p.PoolStep:
         """Keep new calls from a connection and seek another one, or let them use it again (RO-1)."""
         slot = state.slot(input_.slot)
         if slot is None or slot.role is not (Role.SERVING if input_.problem else Role.UNHEALTHY):
@@ -261,28 +226,28 @@ class PoolMachine(NamedTuple):
             problem = input_.problem if state.replacement(slot.number) is None else ""
             slot = slot._replace(role=Role.UNHEALTHY, since=now, problem=problem, row=0, gap=0.0)
             state = self._look_up(state.put(slot), now, at_once=True)
-            failed: list[PoolEffect] = [FailCalls()] if state.state is State.TRANSIENT_FAILURE else []
+            failed: list[p.PoolEffect] = [FailCalls()] if state.state is State.TRANSIENT_FAILURE else []
             return state, [Emit(self._event("SlotUnhealthy", slot, now, input_.problem)), *failed]
         slot = slot._replace(role=Role.SERVING, since=now, problem="")
         return state.put(slot), [Emit(self._event("SlotServing", slot, now, _HEALTHY)), ReleaseCalls()]
 
-    def _open(self, state: PoolState, now: float, endpoint: str, why: str, replaces: int | None = None) -> PoolStep:
-        wanted = state.phase is PoolPhase.WANTED
+    def _open(self, state: p.PoolState, now: float, endpoint: str, why: str, replaces: int | None = None) -> p.PoolStep:
+        wanted = state.phase is p.PoolPhase.WANTED
         shown = State.CONNECTING if wanted else State.IDLE
-        slot = SlotState(state.opened, endpoint, state=shown, since=now, replaces=replaces)
+        slot = p.SlotState(state.opened, endpoint, state=shown, since=now, replaces=replaces)
         state = state._replace(slots=(*state.slots, slot), opened=state.opened + 1)
-        effects: list[PoolEffect] = [OpenSlot(slot.number, endpoint, replaces)]
+        effects: list[p.PoolEffect] = [p.OpenSlot(slot.number, endpoint, replaces)]
         effects += self._announce("SlotOpened", slot, now, why)
         if wanted:
-            effects.append(WantSlot(slot.number))
+            effects.append(p.WantSlot(slot.number))
         return state, effects
 
-    def _retire(self, state: PoolState, number: int, now: float, why: str) -> PoolStep:
+    def _retire(self, state: p.PoolState, number: int, now: float, why: str) -> p.PoolStep:
         slot = state.slot(number)
         if slot is None or not slot.live:
             return state, []
         slot = slot._replace(role=Role.RETIRING, since=now, replaces=None, due="", problem="")
-        effects: list[PoolEffect] = [RetireSlot(number), Emit(self._event("SlotRetiring", slot, now, why))]
+        effects: list[p.PoolEffect] = [p.RetireSlot(number), Emit(self._event("SlotRetiring", slot, now, why))]
         state, replacement = state.put(slot), state.replacement(number)
         if replacement is not None:  # the endpoint is gone, or the slot is not needed any more
             state, more = self._retire(state, replacement.number, now, why)
@@ -291,14 +256,14 @@ class PoolMachine(NamedTuple):
 
     # Replacement (PO-3, PO-9).
 
-    def _refresh(self, state: PoolState, input_: Refresh, now: float) -> PoolStep:
+    def _refresh(self, state: p.PoolState, input_: p.Refresh, now: float) -> p.PoolStep:
         """Mark every connection for replacement, even one whose attempt began before this, in backoff as well."""
         for slot in state.live:
             if slot.state is not State.IDLE:
                 state = state.put(slot._replace(due=input_.why, due_since=now, row=0, gap=0.0))
         return self._look_up(state, now, at_once=True), []
 
-    def _turned_away(self, state: PoolState, input_: TurnedAway, now: float) -> PoolStep:
+    def _turned_away(self, state: p.PoolState, input_: p.TurnedAway, now: float) -> p.PoolStep:
         """Mark a connection for replacement; one on which no call was answered, after a gap that grows (RT-15)."""
         slot = state.slot(input_.slot)
         if slot is None or slot.role is not Role.SERVING or state.replacement(slot.number) is not None:
@@ -310,7 +275,7 @@ class PoolMachine(NamedTuple):
             gap = self.connect.window(row, gap or None).at(input_.draw)
         return state.put(slot._replace(due=_TURNED_AWAY.format(input_.status), due_since=now, row=row, gap=gap)), []
 
-    def _answered(self, state: PoolState, loads: Sequence[Load]) -> PoolState:
+    def _answered(self, state: p.PoolState, loads: Sequence[p.Load]) -> p.PoolState:
         """End the series of connections that turn calls away where one has answered a call (RT-15)."""
         for load in loads:
             slot = state.slot(load.slot)
@@ -318,17 +283,17 @@ class PoolMachine(NamedTuple):
                 state = state.put(slot._replace(due="", row=0, gap=0.0))
         return state
 
-    def _replaceable(self, state: PoolState) -> list[tuple[float, SlotState]]:
+    def _replaceable(self, state: p.PoolState) -> list[tuple[float, p.SlotState]]:
         """Return each slot that is to be replaced, with the earliest start of its replacement."""
         return [
             (slot.started + max(self.connect.initial_backoff, slot.gap), slot)
             for slot in state.slots
-            if (slot.due or slot.problem) and slot.role in CONNECTED and state.replacement(slot.number) is None
+            if (slot.due or slot.problem) and slot.role in p.CONNECTED and state.replacement(slot.number) is None
         ]
 
     # Names (PO-7).
 
-    def _look_up(self, state: PoolState, now: float, *, at_once: bool) -> PoolState:
+    def _look_up(self, state: p.PoolState, now: float, *, at_once: bool) -> p.PoolState:
         """Plan a resolution because of a loss or a failure."""
         if not self.policy.round_robin or self.addresses is not None or state.addresses is None:
             return state
@@ -337,7 +302,7 @@ class PoolMachine(NamedTuple):
             return state._replace(resolve_at=now, early=now)
         return state._replace(resolve_at=min(state.resolve_at, max(now, allowed)))
 
-    def _resolved(self, state: PoolState, input_: NameResolved, now: float) -> PoolStep:
+    def _resolved(self, state: p.PoolState, input_: p.NameResolved, now: float) -> p.PoolStep:
         known, new = state.addresses, tuple(dict.fromkeys(input_.addresses))
         if not state.resolving:  # by an attempt of the slot that stands for the target
             state = state._replace(resolved=now)
@@ -348,7 +313,7 @@ class PoolMachine(NamedTuple):
         state = state._replace(addresses=new)
         if not self.policy.round_robin:
             if known is not None and not set(known) <= set(new):
-                state, _ = self._refresh(state, Refresh(_MOVED), now)
+                state, _ = self._refresh(state, p.Refresh(_MOVED), now)
                 return state, effects
             return state._replace(addresses=known or new), effects
         opened = {slot.endpoint for slot in state.live}
@@ -363,21 +328,18 @@ class PoolMachine(NamedTuple):
             effects.append(FailCalls())
         return state, effects
 
-    def _appeared(self, state: PoolState, new: Sequence[str]) -> list[PoolEffect]:
+    def _appeared(self, state: p.PoolState, new: Sequence[str]) -> list[p.PoolEffect]:
         """Tell the slots asleep in backoff whose name has an address that it did not have before (LV-4)."""
         if state.found is None:
             return []
         fresh = set(new) - set(state.found)
         return [
-            TellSlot(slot.number)
+            p.TellSlot(slot.number)
             for slot in state.live
             if slot.state is State.TRANSIENT_FAILURE and (slot.endpoint in fresh or (fresh and not slot.endpoint))
         ]
 
-    def _resolution_failed(self, state: PoolState, _input: ResolutionFailed, _now: float) -> PoolStep:
-        return state._replace(resolving=False, found=()), []
-
-    def _resolve_regularly(self, state: PoolState, now: float) -> PoolState:
+    def _resolve_regularly(self, state: p.PoolState, now: float) -> p.PoolState:
         """Plan the next resolution while there is a connection, or a slot is in backoff."""
         every = self.policy.resolve_every
         if not every or self.addresses is not None or state.resolving:
@@ -388,10 +350,10 @@ class PoolMachine(NamedTuple):
 
     # The number of connections (PO-8).
 
-    def _busy(self, state: PoolState, input_: PoolBusy, now: float) -> PoolStep:
+    def _busy(self, state: p.PoolState, input_: p.PoolBusy, now: float) -> p.PoolStep:
         """Open one more connection for each endpoint whose connections are all full, one attempt at a time."""
         calls = {load.slot: load.calls for load in input_.loads}
-        effects: list[PoolEffect] = []
+        effects: list[p.PoolEffect] = []
         for endpoint in dict.fromkeys(slot.endpoint for slot in state.live):
             slots = [slot for slot in state.of(endpoint) if slot.replaces is None]
             full = all(
@@ -403,33 +365,33 @@ class PoolMachine(NamedTuple):
                 effects += more
         return state._replace(look_at=min(state.look_at, now + UNUSED_FOR)), effects
 
-    def _timer_fired(self, state: PoolState, input_: PoolTimerFired, now: float) -> PoolStep:
+    def _timer_fired(self, state: p.PoolState, input_: p.PoolTimerFired, now: float) -> p.PoolStep:
         state, effects = self._rest(self._answered(state._replace(armed=math.inf), input_.loads), input_.used, now)
         if now < state.look_at:
             return state, effects
         state, more = self._shrink(state, input_.loads, now)
         return state, [*effects, *more]
 
-    def _rest(self, state: PoolState, used: float, now: float) -> PoolStep:
+    def _rest(self, state: p.PoolState, used: float, now: float) -> p.PoolStep:
         """Close all connections of a channel that is idle: the core never closes one that no call has used (CB-14)."""
         if now < state.rest_at:
             return state, []
         if now < used + self.connect.idle_timeout:
             return state._replace(rest_at=min(used, now) + self.connect.idle_timeout), []
-        resting: list[PoolEffect] = [RestSlot(slot.number) for slot in state.live if slot.role in CONNECTED]
+        resting: list[p.PoolEffect] = [p.RestSlot(slot.number) for slot in state.live if slot.role in p.CONNECTED]
         return state._replace(rest_at=math.inf), resting
 
-    def _shrink(self, state: PoolState, loads: Sequence[Load], now: float) -> PoolStep:
+    def _shrink(self, state: p.PoolState, loads: Sequence[p.Load], now: float) -> p.PoolStep:
         """Retire the connections that are not needed and have had no call for a while."""
         by_slot = {load.slot: load for load in loads}
-        effects: list[PoolEffect] = []
+        effects: list[p.PoolEffect] = []
         more_than_one = False
         for endpoint in dict.fromkeys(slot.endpoint for slot in state.live):
             slots = [slot for slot in state.of(endpoint) if slot.replaces is None]
             total = sum(by_slot[slot.number].calls for slot in slots if slot.number in by_slot)
             needed = max(1, math.ceil(total / self.policy.streams_per_connection))
             for slot in reversed(slots):
-                load = by_slot.get(slot.number, Load(slot.number, 0))
+                load = by_slot.get(slot.number, p.Load(slot.number, 0))
                 unused = not load.calls and now - max(load.used, slot.since) >= UNUSED_FOR
                 unused = unused and slot.role is not Role.UNHEALTHY
                 if len(state.of(endpoint)) > needed and unused and not self._only_server(state, slot):
@@ -438,15 +400,15 @@ class PoolMachine(NamedTuple):
             more_than_one = more_than_one or len(state.of(endpoint)) > 1
         return state._replace(look_at=now + UNUSED_FOR if more_than_one else math.inf), effects
 
-    def _only_server(self, state: PoolState, slot: SlotState) -> bool:
+    def _only_server(self, state: p.PoolState, slot: p.SlotState) -> bool:
         others = [other for other in state.of(slot.endpoint) if other is not slot]
         return slot.role is Role.SERVING and all(other.role is not Role.SERVING for other in others)
 
     # The plan, and the end.
 
-    def _plan(self, state: PoolState, now: float) -> PoolStep:
+    def _plan(self, state: p.PoolState, now: float) -> p.PoolStep:
         """Do what is due, and arm the timer for what is to follow."""
-        effects: list[PoolEffect] = []
+        effects: list[p.PoolEffect] = []
         replaceable = self._replaceable(state)
         for at, slot in replaceable:
             if at <= now:
@@ -457,7 +419,7 @@ class PoolMachine(NamedTuple):
         state = self._resolve_regularly(state, now)
         if state.resolve_at <= now and not state.resolving:
             state = state._replace(resolving=True, resolved=now, resolve_at=math.inf)
-            effects.append(Resolve())
+            effects.append(p.Resolve())
         next_look = math.inf if state.resolving else state.resolve_at
         due = min(state.look_at, state.rest_at, next_look, *[at for at, _ in replaceable if at > now])
         if due != state.armed:
@@ -465,69 +427,64 @@ class PoolMachine(NamedTuple):
             effects.append(CancelTimer() if due == math.inf else ArmTimer(due))
         return state, effects
 
-    def _close(self, state: PoolState, _input: PoolCloseRequested, _now: float) -> PoolStep:
+    def _close(self, state: p.PoolState, _input: p.PoolCloseRequested, _now: float) -> p.PoolStep:
         """Discard all slots. The one that serves, or else the first, comes last: its end is the channel's (CB-10)."""
         last = max(state.slots, key=lambda slot: (slot.live, slot.role is Role.SERVING, -slot.number))
-        others = [CloseSlot(slot.number) for slot in state.slots if slot is not last]
+        others = [p.CloseSlot(slot.number) for slot in state.slots if slot is not last]
         timer = [CancelTimer()] if state.armed != math.inf else []
-        return state._replace(phase=PoolPhase.CLOSED, slots=()), [
-            Show(State.SHUTDOWN),
-            *timer,
-            *others,
-            CloseSlot(last.number),
-        ]
+        closed = state._replace(phase=p.PoolPhase.CLOSED, slots=())
+        return closed, [p.Show(State.SHUTDOWN), *timer, *others, p.CloseSlot(last.number)]
 
-    def _ignored(self, state: PoolState, _input: PoolInput, _now: float) -> PoolStep:
+    def _ignored(self, state: p.PoolState, _input: p.PoolInput, _now: float) -> p.PoolStep:
         return state, []
 
     # Events.
 
-    def _announce(self, kind: _Kind, slot: SlotState, now: float, why: str) -> list[PoolEffect]:
+    def _announce(self, kind: _Kind, slot: p.SlotState, now: float, why: str) -> list[p.PoolEffect]:
         """Return the event of this class; nothing for the slot that every channel begins with."""
         if slot.number == 0 and not slot.endpoint:
             return []
         return [Emit(self._event(kind, slot, now, why))]
 
-    def _event(self, kind: _Kind, slot: SlotState, now: float, why: str, **more: object) -> Happened:
+    def _event(self, kind: _Kind, slot: p.SlotState, now: float, why: str, **more: object) -> Happened:
         about = {"target": self.target, "channel": self.channel, "at": now, "attempt": 0}
         return Happened(kind, {**about, "endpoint": slot.endpoint, "slot": slot.number, "why": why, **more})
 
 
-def _news(before: PoolState, after: PoolState) -> list[PoolEffect]:
+def _news(before: p.PoolState, after: p.PoolState) -> list[p.PoolEffect]:
     """Return what has changed for calls and watchers; this comes first, so that released calls find a connection."""
     if before.slots is after.slots:
         return []
-    news: list[PoolEffect] = []
+    news: list[p.PoolEffect] = []
     serving, state = after.serving, after.state
     if before.serving != serving:
-        news.append(Serving(serving))
+        news.append(p.Serving(serving))
     if before.state is not state:
-        news.append(Show(state))
+        news.append(p.Show(state))
     return news
 
 
-_Handler = Callable[[PoolMachine, PoolState, Any, float], PoolStep]
+_Handler = Callable[[PoolMachine, p.PoolState, Any, float], p.PoolStep]
 
-_OPEN: Mapping[type[PoolInput], _Handler] = {
-    Wanted: PoolMachine._wanted,
-    SlotChanged: PoolMachine._slot_changed,
-    SlotServes: PoolMachine._slot_serves,
-    SlotFailed: PoolMachine._slot_failed,
-    SlotEnded: PoolMachine._slot_ended,
-    NameResolved: PoolMachine._resolved,
-    ResolutionFailed: PoolMachine._resolution_failed,
-    Refresh: PoolMachine._refresh,
-    Condemned: PoolMachine._condemned,
-    HealthChanged: PoolMachine._health_changed,
-    TurnedAway: PoolMachine._turned_away,
-    PoolBusy: PoolMachine._busy,
-    PoolTimerFired: PoolMachine._timer_fired,
-    PoolCloseRequested: PoolMachine._close,
+_OPEN: Mapping[type[p.PoolInput], _Handler] = {
+    p.Wanted: PoolMachine._wanted,
+    p.SlotChanged: PoolMachine._slot_changed,
+    p.SlotServes: PoolMachine._slot_serves,
+    p.SlotFailed: PoolMachine._slot_failed,
+    p.SlotEnded: PoolMachine._slot_ended,
+    p.NameResolved: PoolMachine._resolved,
+    p.Refresh: PoolMachine._refresh,
+    p.Condemned: PoolMachine._condemned,
+    p.HealthChanged: PoolMachine._health_changed,
+    p.TurnedAway: PoolMachine._turned_away,
+    p.PoolBusy: PoolMachine._busy,
+    p.PoolTimerFired: PoolMachine._timer_fired,
+    p.PoolCloseRequested: PoolMachine._close,
 }
 TRANSITIONS = Transitions.by_phase(
     {
-        PoolPhase.UNWANTED: _OPEN,
-        PoolPhase.WANTED: _OPEN,
-        PoolPhase.CLOSED: dict.fromkeys(_OPEN, PoolMachine._ignored),
+        p.PoolPhase.UNWANTED: _OPEN,
+        p.PoolPhase.WANTED: _OPEN,
+        p.PoolPhase.CLOSED: dict.fromkeys(_OPEN, PoolMachine._ignored),
     }
 )

@@ -202,14 +202,9 @@ class SlotEnded(NamedTuple):
 
 @record
 class NameResolved(NamedTuple):
-    """The target's name has these addresses."""
+    """The target's name has these addresses; none if it could not be resolved."""
 
     addresses: tuple[str, ...]
-
-
-@record
-class ResolutionFailed(NamedTuple):
-    """The target's name could not be resolved."""
 
 
 @record
@@ -299,7 +294,6 @@ PoolInput = (
     | SlotFailed
     | SlotEnded
     | NameResolved
-    | ResolutionFailed
     | Refresh
     | Condemned
     | HealthChanged

@@ -405,13 +405,12 @@ def test_addresses_come_and_go():
     assert driver.state.serving == ((2,),)
 
 
-@pytest.mark.parametrize("outcome", [p.NameResolved(()), p.ResolutionFailed()])
-def test_a_resolution_without_addresses_changes_nothing(outcome):
+def test_a_resolution_without_addresses_changes_nothing():
     """PO-7: once addresses are known, a resolution that fails or is empty changes nothing."""
     driver = round_robin("a").serve(1, 60).lose(1)
     assert driver.done(p.Resolve) == [p.Resolve()]
     before = driver.state.slots
-    assert driver.feed(outcome).effects == []
+    assert driver.feed(p.NameResolved(())).effects == []
     assert driver.state.slots == before
 
 
@@ -424,7 +423,7 @@ def test_how_often_a_name_is_resolved():
             driver.wake()
         if driver.done(p.Resolve):
             at.append(driver.now)
-            driver.feed(p.ResolutionFailed())
+            driver.feed(p.NameResolved(()))
     assert at[0] - 100.0 < 1
     assert all(later - earlier >= 30 for earlier, later in pairwise(at))
     assert 3 <= len(at) <= 5
@@ -448,7 +447,7 @@ def test_resolve_every():
         at += [driver.now] * len(driver.done(p.Resolve))
         driver.feed(p.NameResolved(("a",)), 0.5)
     assert [later - earlier for earlier, later in pairwise(at)] == [2.0] * 4
-    driver.lose(1).feed(p.ResolutionFailed())
+    driver.lose(1).feed(p.NameResolved(()))
     assert driver.state.serving == ()
 
 
@@ -479,12 +478,12 @@ def test_resolve_every_in_backoff():
     driver, at = failing(Driver(resolve_every=2.0).feed(p.Wanted())), []
     for _ in range(5):
         at += [driver.now] * len(driver.done(p.Resolve))
-        driver.feed(p.ResolutionFailed(), 0.5)
+        driver.feed(p.NameResolved(()), 0.5)
         driver.wake()
     assert [later - earlier for earlier, later in pairwise(at)] == [2.0] * 3
-    driver.feed(p.ResolutionFailed()).lose(0)
+    driver.feed(p.NameResolved(())).lose(0)
     driver.wake()
-    driver.feed(p.ResolutionFailed())
+    driver.feed(p.NameResolved(()))
     assert driver.timer == math.inf, "CB-14: nothing is planned without a connection or a backoff"
     assert failing(Driver().feed(p.Wanted())).done(p.Resolve) == []
 
@@ -505,7 +504,7 @@ def test_what_news_a_name_has(before, after, news):
     """LV-4: an address that the last resolution did not find is news for a slot that is asleep in backoff."""
     driver = failing(Driver(resolve_every=2.0).feed(p.Wanted()))
     if before is not None:
-        driver.feed(p.NameResolved(before) if before else p.ResolutionFailed())
+        driver.feed(p.NameResolved(before))
         driver.wake()
     assert driver.state.resolving
     driver.feed(p.NameResolved(after))
@@ -692,7 +691,7 @@ def test_what_is_not_in_the_table():
     """PO-1: every input is in the table, in every phase; nothing else is one."""
     with pytest.raises(IllegalTransition, match="str in phase UNWANTED"):
         Driver().feed("a")
-    assert len(TRANSITIONS) == 3 * 14
+    assert len(TRANSITIONS) == 3 * 13
 
 
 # Idleness (CB-14).
@@ -882,7 +881,7 @@ class Slots(RuleBasedStateMachine):
     @rule(addresses=st.lists(st.sampled_from("abcd"), max_size=4))
     def resolve(self, addresses):
         if self.state.resolving:
-            self.feed(p.NameResolved(tuple(addresses)) if addresses else p.ResolutionFailed())
+            self.feed(p.NameResolved(tuple(addresses)))
 
     @rule(calls=st.integers(0, 4))
     def call(self, calls):
