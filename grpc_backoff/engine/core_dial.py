@@ -150,7 +150,9 @@ class CoreDial(Stepper[m.Input], Reporting):
             case m.Failed(failure):
                 owner.after_failure = True
                 self._report(failure)
-            case m.Lost(loss):
+            case m.Lost(loss, guard):
+                if guard:
+                    owner.guard_next()
                 self._look_for_complaint()  # a call may have ended before the core had left READY
                 self._loss = loss
                 if self._spare_key is not None:
@@ -160,8 +162,6 @@ class CoreDial(Stepper[m.Input], Reporting):
                 self.answered()
             case m.Redialled(late):
                 owner.redialled(late=late)
-            case m.GuardNext():
-                owner.guard_next()
             case m.EndCalls(details):
                 self._fail_calls(details)
             case m.Close(spare):

@@ -197,9 +197,13 @@ class Failed(NamedTuple):
 
 @record
 class Lost(NamedTuple):
-    """The connection has ended."""
+    """The connection has ended.
+
+    If it was lost with its calls, and the peer had answered none, `guard` the next dial, which may begin now (CB-16).
+    """
 
     loss: Loss
+    guard: bool = False
 
 
 @record
@@ -212,14 +216,6 @@ class Redialled(NamedTuple):
     """The core has dialled again by itself (CB-16); `late` if it did so because the dial was not ended in time."""
 
     late: bool = False
-
-
-@record
-class GuardNext(NamedTuple):
-    """Guard the next dial, because the connection was lost with its calls, and the peer had answered none (CB-16).
-
-    It comes before `Lost`, at which the next dial may begin.
-    """
 
 
 @record
@@ -236,7 +232,7 @@ class Close(NamedTuple):
     spare: bool = False
 
 
-Effect = LookAt | NotifyOn | Explain | Made | Failed | Lost | FirstAnswer | Redialled | GuardNext | EndCalls | Close
+Effect = LookAt | NotifyOn | Explain | Made | Failed | Lost | FirstAnswer | Redialled | EndCalls | Close
 Step = tuple[DialState, list[Effect]]
 
 
@@ -359,7 +355,7 @@ class DialMachine(NamedTuple):
         if input_.shown == READY and not input_.left:
             if input_.refused and not input_.served:  # if GOAWAY came together with SETTINGS, the core stays READY
                 loss = Loss(_GRACEFUL)
-                return state._replace(phase=DialPhase.ENDED, ended=now, loss=loss), [GuardNext(), Lost(loss)]
+                return state._replace(phase=DialPhase.ENDED, ended=now, loss=loss), [Lost(loss, guard=True)]
             if input_.served and state.guarded:  # a graceful end would fail calls, which the core repeats elsewhere
                 loss = Loss(_TRIAL, graceful=True, served=True)
                 return state._replace(phase=DialPhase.ENDED, ended=now, loss=loss, served=True), [Lost(loss)]
@@ -386,8 +382,8 @@ class DialMachine(NamedTuple):
             loss = loss._replace(graceful=loss.graceful or (input_.running > 0 and input_.shown == IDLE))
         if loss.reason == _BROKEN and (loss.graceful or input_.refused):
             loss = loss._replace(reason=_GRACEFUL)
-        guard: list[Effect] = [GuardNext()] if input_.dropped and not (input_.served or loss.graceful) else []
-        return state._replace(phase=DialPhase.ENDED, loss=loss, served=input_.served), [*guard, Lost(loss), *effects]
+        guard = input_.dropped and not (input_.served or loss.graceful)
+        return state._replace(phase=DialPhase.ENDED, loss=loss, served=input_.served), [Lost(loss, guard), *effects]
 
     def _look_at_ended(self, state: DialState, input_: Looked, now: float) -> Step:
         state, answered = _note_answer(state, input_)
@@ -444,11 +440,8 @@ class DialMachine(NamedTuple):
         kept: list[Effect] = [effect for effect in effects if isinstance(effect, FirstAnswer | Redialled)]
         return state._replace(phase=DialPhase.CLOSED), [*kept, Close()]
 
-    def _abandon(self, state: DialState, _input: Abandon, _now: float) -> Step:
-        return state._replace(phase=DialPhase.CLOSED), [Close()]
-
-    def _abandon_open(self, state: DialState, input_: Abandon, now: float) -> Step:
-        spare = input_.spare and self._may_be_spare(state, now)
+    def _abandon(self, state: DialState, input_: Abandon, now: float) -> Step:
+        spare = input_.spare and state.phase is DialPhase.OPEN and self._may_be_spare(state, now)
         return state._replace(phase=DialPhase.CLOSED), [Close(spare)]
 
     def _may_be_spare(self, state: DialState, now: float) -> bool:
@@ -528,7 +521,7 @@ TRANSITIONS = Transitions[_Handler](
         (DialPhase.FAILED, Abandon): DialMachine._abandon,
         (DialPhase.OPEN, Looked): DialMachine._look_at_open,
         (DialPhase.OPEN, Retire): DialMachine._retire,
-        (DialPhase.OPEN, Abandon): DialMachine._abandon_open,
+        (DialPhase.OPEN, Abandon): DialMachine._abandon,
         (DialPhase.ENDING, Looked): DialMachine._look_at_ending,
         (DialPhase.ENDING, Retire): DialMachine._retire,
         (DialPhase.ENDING, Abandon): DialMachine._abandon,
