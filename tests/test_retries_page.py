@@ -9,8 +9,9 @@ import re
 import grpc
 import pytest
 
+from grpc_backoff.base.status import Link
 from grpc_backoff.config.policy_string import read_string
-from grpc_backoff.decide.connections.core_texts import Link, Report, is_oversized, never_ran
+from grpc_backoff.decide.calls.call_texts import Report, is_oversized, never_ran
 from tests.docs.pages import block, blocks, read
 from tests.echo import Echo, EchoStub, Message, serving
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from grpc_backoff.aio.core_channel import CoreChannel
+from grpc_backoff.base.status import Link
 from grpc_backoff.connection.connector import Connection
-from grpc_backoff.decide.connections.core_texts import Link
 
 
 class CallConnection(Connection, Protocol):

@@ -18,7 +18,7 @@ from grpc_backoff.aio.finished import fail_call, release_core
 from grpc_backoff.aio.loops import until_done
 from grpc_backoff.aio.stream_attempt import StreamAttempt
 from grpc_backoff.base.record import NamedTuple, record
-from grpc_backoff.decide.connections.core_texts import LIVENESS_METHOD, LIVENESS_SERVICE, WATCH_METHOD, proxy_header
+from grpc_backoff.decide.calls.call_texts import LIVENESS_METHOD, LIVENESS_SERVICE, WATCH_METHOD, proxy_header
 from grpc_backoff.engine.gate import Gate, LivenessReply
 from grpc_backoff.grpcio import aio_private
 from grpc_backoff.grpcio.private import CANCELLED_DETAILS, exclude_service

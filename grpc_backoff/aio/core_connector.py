@@ -31,14 +31,9 @@ from grpc_backoff.aio.core_channel import NO_CHANNEL, Callbacks, CoreChannel, Pi
 from grpc_backoff.aio.loop_clock import LoopClock
 from grpc_backoff.aio.loops import close_with, is_here, until_done
 from grpc_backoff.base.status import Loss
+from grpc_backoff.decide.calls.call_texts import pays, says_goaway, shows_life
 from grpc_backoff.decide.connections import dial_machine as m
-from grpc_backoff.decide.connections.core_texts import (
-    EXPLAIN_METHOD,
-    EXPLAIN_SERVICE,
-    pays,
-    says_goaway,
-    shows_life,
-)
+from grpc_backoff.decide.connections.dial_texts import EXPLAIN_METHOD, EXPLAIN_SERVICE
 from grpc_backoff.decide.connections.dial_times import EXPLAIN_TIMEOUT
 from grpc_backoff.engine.core_connector import BaseConnector, MadeWith, Tell, unheard
 from grpc_backoff.engine.core_dial import CoreDial

@@ -70,6 +70,21 @@ class Loss(NamedTuple):
     served: bool = False
 
 
+class Link(enum.Enum):
+    """The state of a failed call's connection at the moment the call ended."""
+
+    __hash__ = object.__hash__  # implemented in C, because every failure of a call looks up what its text says
+
+    NONE = "none"
+    """The call had not been assigned to a connection."""
+    OPEN = "open"
+    """The connection was up or draining, so the status may have come from the server."""
+    BROKEN = "broken"
+    """The connection ended together with the call."""
+    UNREACHABLE = "unreachable"
+    """The connection had already ended, and the core had redialled by itself without success."""
+
+
 class Role(enum.Enum):
     """What one of a channel's slots is for (PO-2)."""
 

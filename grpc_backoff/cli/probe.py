@@ -16,7 +16,7 @@ from grpc_backoff.cli.stages import StageReport
 from grpc_backoff.config.proxies import PROXY_VARIABLES, proxy_of
 from grpc_backoff.config.target import DEFAULT_PORT, names_no_port, parse_target
 from grpc_backoff.connection.connector import ConnectError
-from grpc_backoff.decide.connections.core_texts import LIVENESS_METHOD
+from grpc_backoff.decide.calls.call_texts import LIVENESS_METHOD
 from grpc_backoff.policy.presets import CONNECT
 from grpc_backoff.probe.diagnosis import diagnose, diagnose_loss, diagnose_reply, diagnose_settings
 from grpc_backoff.probe.dial import read_proxy

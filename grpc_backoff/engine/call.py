@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 import grpc
 
 from grpc_backoff.base.record import NamedTuple, record
-from grpc_backoff.base.status import CANCELLED_BY_SERVER
+from grpc_backoff.base.status import CANCELLED_BY_SERVER, Link
 from grpc_backoff.base.stepping import Stepper
 from grpc_backoff.decide.calls import call_machine as m
-from grpc_backoff.decide.connections.core_texts import (
+from grpc_backoff.decide.calls.call_texts import (
     EXPIRED,
-    Link,
     Report,
     has_expired,
     is_oversized,

@@ -20,8 +20,9 @@ from grpc_backoff.config.core_options import (
     spreads_calls,
 )
 from grpc_backoff.config.target import core_target
-from grpc_backoff.decide.connections.core_texts import MORE_THAN_THE_RETRY_BUFFER, says_too_many_pings
+from grpc_backoff.decide.calls.call_texts import says_too_many_pings
 from grpc_backoff.decide.connections.dial_machine import DialMachine
+from grpc_backoff.decide.connections.dial_texts import MORE_THAN_THE_RETRY_BUFFER
 from grpc_backoff.engine.key import LOCAL_POOL
 from grpc_backoff.engine.spares import SPARES
 from grpc_backoff.policy.connect import ConnectPolicy

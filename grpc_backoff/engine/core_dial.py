@@ -6,10 +6,9 @@ import math
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
-from grpc_backoff.base.status import Loss
+from grpc_backoff.base.status import Link, Loss
 from grpc_backoff.base.stepping import Stepper
 from grpc_backoff.decide.connections import dial_machine as m
-from grpc_backoff.decide.connections.core_texts import Link
 from grpc_backoff.engine.core_connector import BaseConnector, Complaints, Reporting, Tell, unheard
 from grpc_backoff.engine.spares import SPARES
 

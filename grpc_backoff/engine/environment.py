@@ -16,7 +16,7 @@ from grpc_backoff.base.process import after_fork
 from grpc_backoff.config.channel_settings import ChannelSetup, Listener
 from grpc_backoff.config.remarks import doubts, warn_of
 from grpc_backoff.decide.calls.call_machine import ChannelClosing
-from grpc_backoff.decide.connections.core_texts import says_calm
+from grpc_backoff.decide.calls.call_texts import says_calm
 from grpc_backoff.engine.pending import AnyCall, PendingCalls
 from grpc_backoff.grpcio.private import has_plugin
 from grpc_backoff.policy.backoff import Random

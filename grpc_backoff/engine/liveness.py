@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 from grpc_backoff.base import stepping
 from grpc_backoff.base.stepping import Stepper
 from grpc_backoff.connection.clock import TimerHandle
+from grpc_backoff.decide.calls.call_texts import shows_life
 from grpc_backoff.decide.connections import liveness_machine as m
-from grpc_backoff.decide.connections.core_texts import shows_life
 from grpc_backoff.decide.connections.pool_records import Condemned, PoolInput
 from grpc_backoff.engine.gate import LivenessReply
 

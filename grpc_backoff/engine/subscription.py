@@ -17,13 +17,14 @@ import grpc
 
 from grpc_backoff.base.base_errors import OptionError, shown
 from grpc_backoff.base.record import NamedTuple, record
+from grpc_backoff.base.status import Link
 from grpc_backoff.base.stepping import AbandonAttempt, ArmTimer, CancelTimer, Emit, Stepper
 from grpc_backoff.config.hooks import FailedCall
 from grpc_backoff.config.methods import ENDLESS, read_retry
 from grpc_backoff.decide.calls import subscription_machine as s
 from grpc_backoff.decide.calls.call_machine import CallHook, CancelRequested, ChannelClosing, SeekAnother
+from grpc_backoff.decide.calls.call_texts import Report, is_oversized, turned_away, was_cut
 from grpc_backoff.decide.calls.server_hint import read_hint
-from grpc_backoff.decide.connections.core_texts import Link, Report, is_oversized, turned_away, was_cut
 from grpc_backoff.engine.call import account_for
 from grpc_backoff.engine.environment import CallEnvironment
 from grpc_backoff.engine.method import Arguments, Method, load_retries, replaced

@@ -11,12 +11,13 @@ import grpc.aio
 
 from grpc_backoff.aio.call_errors import NoConnectionError
 from grpc_backoff.aio.channel import Channel
+from grpc_backoff.base.status import Link
 from grpc_backoff.config.hooks import renewed_metadata
 from grpc_backoff.config.target import bare_target
+from grpc_backoff.decide.calls import call_texts
 from grpc_backoff.decide.calls.call_machine import ATTEMPTS_BEFORE, NonOkStatus, ran_out
 from grpc_backoff.decide.calls.decision import FailedAttempt
 from grpc_backoff.decide.calls.server_hint import read_hint
-from grpc_backoff.decide.connections import core_texts
 from grpc_backoff.ledger.announcing import Announcer
 from grpc_backoff.ledger.operation_events import Refresh, call_hook, run_hook
 from grpc_backoff.ledger.records import IDEMPOTENCY_KEY, AttemptReport, Lease, Metadata, Operation
@@ -82,21 +83,21 @@ class Caller:
         if isinstance(error, NoConnectionError):
             return True
         ready = self._channel.get_state() is grpc.ChannelConnectivity.READY
-        report = _core_report(error, core_texts.Link.OPEN if ready else core_texts.Link.UNREACHABLE)
-        return core_texts.never_left(report) or core_texts.was_refused(report)
+        report = _core_report(error, Link.OPEN if ready else Link.UNREACHABLE)
+        return call_texts.never_left(report) or call_texts.was_refused(report)
 
     async def _failed(
         self, operation: Operation, policy: RetryPolicy, error: grpc.aio.AioRpcError, *, took: float, limit: float
     ) -> AttemptReport:
-        code, report = error.code().name, _core_report(error, core_texts.Link.OPEN)
+        code, report = error.code().name, _core_report(error, Link.OPEN)
         trailing, initial = _pairs(error.trailing_metadata()), _pairs(error.initial_metadata())
-        late = ran_out(NonOkStatus(code, cut=core_texts.was_cut(report)), limit, took)
+        late = ran_out(NonOkStatus(code, cut=call_texts.was_cut(report)), limit, took)
         failure = FailedAttempt(
-            core_texts.TIMED_OUT if late else code,
+            call_texts.TIMED_OUT if late else code,
             hint=read_hint(trailing, initial, time.time),
             own_timeout=took >= limit,
-            oversized=core_texts.is_oversized(report),
-            never_ran=core_texts.never_ran(report, (*initial, *trailing)),
+            oversized=call_texts.is_oversized(report),
+            never_ran=call_texts.never_ran(report, (*initial, *trailing)),
         )
         refresh = self._announcer.hooks().refresh_credentials
         renewed = False
@@ -120,9 +121,9 @@ def cut(details: str) -> str:
     return details.encode(errors="replace")[:_DETAILS].decode(errors="ignore").replace("\x00", "")
 
 
-def _core_report(error: grpc.aio.AioRpcError, link: core_texts.Link) -> core_texts.Report:
+def _core_report(error: grpc.aio.AioRpcError, link: Link) -> call_texts.Report:
     metadata = bool(_pairs(error.trailing_metadata()) or _pairs(error.initial_metadata()))
-    return core_texts.Report(error.code().name, error.details() or "", link, metadata)
+    return call_texts.Report(error.code().name, error.details() or "", link, metadata)
 
 
 def _pairs(metadata: Iterable[tuple[str, str | bytes]] | None) -> Metadata:

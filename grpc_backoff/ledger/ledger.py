@@ -20,12 +20,13 @@ import grpc.aio
 from grpc_backoff.aio.channel import Channel
 from grpc_backoff.base.base_errors import OptionError, PolicyWarning
 from grpc_backoff.base.process import CHANCE
+from grpc_backoff.base.status import Link
 from grpc_backoff.config.core_options import SERVICE_CONFIG
 from grpc_backoff.config.file import Config, read_config, resolve_ledger
+from grpc_backoff.decide.calls.call_texts import Report, is_oversized, never_ran
 from grpc_backoff.decide.calls.decision import FailedAttempt
 from grpc_backoff.decide.calls.events import WaitSource
 from grpc_backoff.decide.calls.server_hint import ServerHint, read_hint
-from grpc_backoff.decide.connections.core_texts import Link, Report, is_oversized, never_ran
 from grpc_backoff.ledger import preparing, queries, recording, submitting
 from grpc_backoff.ledger.announcing import Announcer
 from grpc_backoff.ledger.calling import cut

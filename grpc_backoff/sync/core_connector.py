@@ -23,10 +23,7 @@ import grpc
 from grpc_backoff.base import threads
 from grpc_backoff.base.status import Loss
 from grpc_backoff.base.threads import Running
-from grpc_backoff.decide.connections import dial_machine as m
-from grpc_backoff.decide.connections.core_texts import (
-    EXPLAIN_METHOD,
-    EXPLAIN_SERVICE,
+from grpc_backoff.decide.calls.call_texts import (
     LIVENESS_METHOD,
     LIVENESS_SERVICE,
     WATCH_METHOD,
@@ -35,6 +32,8 @@ from grpc_backoff.decide.connections.core_texts import (
     says_goaway,
     shows_life,
 )
+from grpc_backoff.decide.connections import dial_machine as m
+from grpc_backoff.decide.connections.dial_texts import EXPLAIN_METHOD, EXPLAIN_SERVICE
 from grpc_backoff.decide.connections.dial_times import EXPLAIN_TIMEOUT
 from grpc_backoff.engine.core_connector import BaseConnector, MadeWith, Tell
 from grpc_backoff.engine.core_dial import CoreDial

@@ -30,9 +30,9 @@ import grpc.aio
 
 from grpc_backoff.aio.channel import Channel, Interceptors
 from grpc_backoff.aio.core_channel import Callbacks, CoreChannel
+from grpc_backoff.base.status import Link
 from grpc_backoff.config.channel_settings import ChannelSettings, Options
 from grpc_backoff.config.target import AF_UNIX, Target, parse_target
-from grpc_backoff.decide.connections.core_texts import Link
 from grpc_backoff.grpcio.aio_private import core_channel
 from grpc_backoff.testing.connector import ScriptedConnection, ScriptedConnector
 

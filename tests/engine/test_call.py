@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grpc_backoff.decide.connections.core_texts import Link
+from grpc_backoff.base.status import Link
 from grpc_backoff.engine import call as c
 
 

@@ -29,7 +29,7 @@ from typing import Any, Literal
 from grpc_backoff.base.record import NamedTuple, record
 from grpc_backoff.base.status import Failure, Stage, State
 from grpc_backoff.base.stepping import AbandonAttempt, ArmTimer, CancelTimer, Emit, Transitions
-from grpc_backoff.decide.connections.core_texts import NO_SETTINGS
+from grpc_backoff.decide.connections.dial_texts import NO_SETTINGS
 from grpc_backoff.decide.connections.happened import ChannelKey, Happened
 from grpc_backoff.decide.connections.shared_schedule import BEAT, STALLED_AFTER, Health, Schedule
 from grpc_backoff.policy.backoff import Random

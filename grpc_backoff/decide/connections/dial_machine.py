@@ -38,10 +38,10 @@ from collections.abc import Callable
 from typing import Any
 
 from grpc_backoff.base.record import NamedTuple, record
-from grpc_backoff.base.status import Failure, Loss
+from grpc_backoff.base.status import Failure, Link, Loss
 from grpc_backoff.base.stepping import Transitions
 from grpc_backoff.decide.connections import dial_times
-from grpc_backoff.decide.connections.core_texts import Link, failure_of
+from grpc_backoff.decide.connections.dial_texts import failure_of
 
 IDLE, CONNECTING, READY, TRANSIENT_FAILURE, SHUTDOWN = range(5)
 """The core's own numbers for the states of a channel."""

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from grpc_backoff.decide.connections import connection_machine as m
 from grpc_backoff.decide.connections import events
-from grpc_backoff.decide.connections.core_texts import NO_SETTINGS
+from grpc_backoff.decide.connections.dial_texts import NO_SETTINGS
 from grpc_backoff.decide.connections.events import Failure, Stage, State
 from grpc_backoff.decide.connections.happened import ChannelKey
 from grpc_backoff.errors import IllegalTransition

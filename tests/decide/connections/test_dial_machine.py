@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from grpc_backoff.base.status import Link
 from grpc_backoff.connection.connector import Loss
 from grpc_backoff.decide.connections import dial_machine as m
 from grpc_backoff.decide.connections import dial_times
-from grpc_backoff.decide.connections.core_texts import NO_SETTINGS, Link
 from grpc_backoff.decide.connections.dial_machine import CONNECTING, IDLE, READY, SHUTDOWN, TRANSIENT_FAILURE, DialPhase
+from grpc_backoff.decide.connections.dial_texts import NO_SETTINGS
 from grpc_backoff.decide.connections.events import Failure, Stage
 from grpc_backoff.errors import IllegalTransition
 

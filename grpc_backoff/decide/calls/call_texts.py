@@ -1,6 +1,7 @@
-"""What the texts of grpcio's core say: why a dial failed (CH-11), and whether a failed call reached a server (RT-2).
+"""What the end of a call says: whether the call reached a server (RT-2), and whether the server answered it (CB-7).
 
-The core's texts differ from release to release, so everything that reads them is here.
+The texts of grpcio's core differ from release to release, so everything that reads them is here; those for failed dials
+are in `decide/connections/dial_texts.py`.
 
 A text that describes a failed call needs care. The core reports its own errors as a status code and a text, but so does
 a server, and a proxy may even pass on the text of another core. Such a text is trusted only together with evidence that
@@ -11,99 +12,11 @@ Internal: programs import from `grpc_backoff`.
 
 from __future__ import annotations
 
-import enum
 import re
 from collections.abc import Iterable
-from functools import lru_cache
 
 from grpc_backoff.base.record import NamedTuple, record
-from grpc_backoff.base.status import Failure, Stage
-
-# Failed dials.
-
-NO_SETTINGS = "no SETTINGS frame within the attempt's time limit"
-"""The reason given for an attempt that reached its limit, whether this library or the core noticed first (CH-4)."""
-EXPLAIN_SERVICE = "grpc_backoff.WhyIsThereNoConnection"
-EXPLAIN_METHOD = f"/{EXPLAIN_SERVICE}/Ask"
-"""The method of the call that asks a channel why its dial failed: the only place where the core says it. The call fails
-at once, with the reason in its details, and never leaves this process."""
-MORE_THAN_THE_RETRY_BUFFER = bytes(256 * 1024 + 1)
-"""The request of that call if there is a service config, whose retry policy would otherwise retry the call."""
-
-_UNAVAILABLE = "UNAVAILABLE"
-_NO_REASON = "the core gave no reason"
-_CORES_LIMIT = "timed out before receiving SETTINGS frame"
-
-_ALERT = "Unwrap failed (TSI_DATA_CORRUPTED)"
-_REFUSES = "the server ended the TLS handshake with an alert: it may want a client certificate"
-"""What the core's message means if the peer of a TLS 1.3 handshake sends an alert after the client's last message."""
-
-_STAGE_MARKS = (
-    (Stage.RESOLVE, ("errors resolving", "address lookup", "dns resolution", "hostname lookup", "name resolution")),
-    (
-        Stage.TCP,
-        (
-            "failed to connect to remote",
-            "connect failed",
-            "no such file",
-            "unreachable",
-            "no route",
-            "connection refused",
-            "too many open files",
-            "http proxy",
-        ),
-    ),
-    (
-        Stage.TLS,
-        ("handshake", "ssl", "tls", "certificate", "verification check", "check peer", "alpn", "unwrap failed"),
-    ),
-    (
-        Stage.SETTINGS,
-        (
-            "settings",
-            "http/2",
-            "http2",
-            "http1.x",
-            "socket closed",
-            "endpoint closing",
-            "connection reset",
-            "broken pipe",
-            "recvmsg",
-            "sendmsg",
-        ),
-    ),
-)
-"""The phrases in the core's messages that indicate each stage. Some messages match several stages; the first one
-counts."""
-_ADDRESS = r"last error: [A-Z_]+: (?:ipv4|ipv6|unix|unix-abstract|vsock):.*?: "
-"""Matches the prefix of the core's message, because the address in it may contain a phrase, such as "tls" in a path."""
-
-
-def failure_of(code: str, details: str) -> Failure:
-    """Return why a dial failed, as the core's answer to the call that asks for it says."""
-    if code != _UNAVAILABLE:
-        return Failure(Stage.UNKNOWN, _NO_REASON)
-    reason = reason_in(details or _NO_REASON)
-    return Failure(stage_of(reason), reason)
-
-
-def reason_in(text: str) -> str:
-    """Return the core's message on one line, or `NO_SETTINGS` if it says that the attempt reached its limit."""
-    if _CORES_LIMIT in text:
-        return NO_SETTINGS
-    text = text.partition("\0")[0]  # stray memory may follow a NUL, as in "Too many open files"
-    return " ".join(text.split()).replace(_ALERT, f"{_ALERT}: {_REFUSES}")
-
-
-@lru_cache(64)
-def stage_of(reason: str) -> Stage:
-    """Return the stage that the core's message indicates; UNKNOWN if it contains no known phrase."""
-    text = re.split(_ADDRESS, reason, maxsplit=1)[-1].lower()
-    for stage, marks in _STAGE_MARKS:
-        if any(mark in text for mark in marks):
-            return stage
-    return Stage.UNKNOWN
-
+from grpc_backoff.base.status import Link
 
 # Liveness calls.
 
@@ -121,6 +34,7 @@ _PROXIES = ("envoy", "istio-envoy", "nginx", "openresty", "caddy", "apache", "ng
 
 TIMED_OUT = "DEADLINE_EXCEEDED"
 """The code of a call that has reached its deadline."""
+_UNAVAILABLE = "UNAVAILABLE"
 _RESOURCE_EXHAUSTED = "RESOURCE_EXHAUSTED"
 _NO_ANSWER = {_UNAVAILABLE, "CANCELLED", "DEADLINE_EXCEEDED"}
 """The status codes with which a call can end without an answer from the server."""
@@ -185,21 +99,6 @@ _NO_ANSWERS = (
 """Matches the beginning of texts with which grpcio or its core ends a call that the server has not answered, although
 the status code is one that servers send. A server that sends such a text itself has no answer counted, which costs no
 more than a wait."""
-
-
-class Link(enum.Enum):
-    """The state of a failed call's connection at the moment the call ended."""
-
-    __hash__ = object.__hash__  # implemented in C, because every failure of a call looks up what its text says
-
-    NONE = "none"
-    """The call had not been assigned to a connection."""
-    OPEN = "open"
-    """The connection was up or draining, so the status may have come from the server."""
-    BROKEN = "broken"
-    """The connection ended together with the call."""
-    UNREACHABLE = "unreachable"
-    """The connection had already ended, and the core had redialled by itself without success."""
 
 
 @record

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from grpc_backoff.decide.connections.core_texts import (
-    Link,
+from grpc_backoff.base.status import Link
+from grpc_backoff.decide.calls.call_texts import (
     Report,
     has_expired,
     is_oversized,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grpc_backoff.decide.connections.core_texts import NO_SETTINGS, reason_in, stage_of
+from grpc_backoff.decide.connections.dial_texts import NO_SETTINGS, reason_in, stage_of
 from grpc_backoff.decide.connections.events import Stage
 
 OPENING = "failed to connect to all addresses; last error: UNKNOWN: "
