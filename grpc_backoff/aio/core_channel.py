@@ -243,7 +243,7 @@ class CoreChannel(Gate):
         return self._spawn(self._listen(request, hear)).cancel
 
     async def _listen(self, request: bytes, hear: Callable[[Any], object]) -> None:
-        from grpc_backoff.decide.connections.health_machine import Answered, Ended  # noqa: PLC0415 - few channels watch health
+        from grpc_backoff.decide.connections.health_machine import Ended  # noqa: PLC0415 - few channels watch health
 
         exclude_service(LIVENESS_SERVICE)
         begin: Callable[..., Any] = self.channel.unary_stream(WATCH_METHOD)
@@ -253,7 +253,7 @@ class CoreChannel(Gate):
             return
         try:
             async for message in call:
-                hear(Answered(message))
+                hear(message)
         except grpc.aio.AioRpcError as error:
             hear(Ended(error.code().name, error.details() or ""))
         else:

@@ -10,7 +10,7 @@ from grpc_backoff.base.record import NamedTuple, record
 
 if TYPE_CHECKING:
     from grpc_backoff.connection.connector import LiveConnection
-    from grpc_backoff.decide.connections.health_machine import Answered, Ended
+    from grpc_backoff.decide.connections.health_machine import Ended
     from grpc_backoff.engine.room import Room
 
 
@@ -70,7 +70,7 @@ class Gate(ABC):
         """Make a liveness call with this deadline, in seconds, and pass on how it has ended."""
 
     @abstractmethod
-    def listen(self, request: bytes, hear: Callable[[Answered | Ended], object]) -> Callable[[], object]:
+    def listen(self, request: bytes, hear: Callable[[bytes | Ended], object]) -> Callable[[], object]:
         """Begin a health Watch and pass on its messages and its end (RO-1); return a function that cancels it."""
 
 

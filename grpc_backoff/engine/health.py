@@ -1,7 +1,7 @@
 """The shell around the machine that watches the health of one connection, for both APIs (RO-1).
 
-The machine (`decide/connections/health_machine.py`) decides when a stream is begun. How one is read is up to the
-connection's gate (`gate.py`) in each API.
+The machine (`decide/connections/health_machine.py`) decides when a stream is begun. Its messages are read here; how
+they come is up to the connection's gate (`gate.py`) in each API.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from grpc_backoff.policy.backoff import Random
 if TYPE_CHECKING:
     from grpc_backoff.engine.gate import GatedConnection
     from grpc_backoff.engine.liveness import Keeper
+
+_SAYS = "the server reports {}"
+_GARBAGE = "its health service sent no HealthCheckResponse"
 
 
 class HealthWatch(Stepper[m.HealthInput]):
@@ -48,7 +51,7 @@ class HealthWatch(Stepper[m.HealthInput]):
         self._keeper = keeper
         self._number = number
         self._machine = machine
-        self._request = m.request_for(service)
+        self._request = request_for(service)
         self._rng = rng
         self._cancel: Callable[[], object] | None = None
 
@@ -61,8 +64,11 @@ class HealthWatch(Stepper[m.HealthInput]):
         """Watch no longer."""
         self.feed(m.Unwatched())
 
-    def _hear(self, input_: m.Answered | m.Ended) -> None:
-        self.feed(input_._replace(alive=self.connection.alive()) if isinstance(input_, m.Ended) else input_)
+    def _hear(self, said: bytes | m.Ended) -> None:
+        if isinstance(said, bytes):
+            self.feed(m.Answered(problem_of(said)))
+        else:
+            self.feed(said._replace(alive=self.connection.alive()))
 
     def _step(self, input_: m.HealthInput) -> None:
         self.state, effects = self._machine.step(self.state, input_, self._keeper.now(), self._rng)
@@ -86,3 +92,25 @@ class HealthWatch(Stepper[m.HealthInput]):
                 self._timer = self._keeper.at(at, self.look)
             case stepping.CancelTimer():
                 self._cancel_timer()
+
+
+def request_for(service: str) -> bytes:
+    """Return a HealthCheckRequest for a service; empty for the server as a whole."""
+    from grpc_health.v1.health_pb2 import HealthCheckRequest  # noqa: PLC0415 - of the extra `health`
+
+    return HealthCheckRequest(service=service).SerializeToString()
+
+
+def problem_of(message: bytes) -> str:
+    """Return why a HealthCheckResponse says that the server is not serving; empty if it is serving."""
+    from google.protobuf.message import DecodeError  # noqa: PLC0415 - as above
+    from grpc_health.v1.health_pb2 import HealthCheckResponse  # noqa: PLC0415
+
+    try:
+        status = HealthCheckResponse.FromString(message).status
+    except DecodeError:
+        return _GARBAGE
+    names = HealthCheckResponse.ServingStatus
+    if status == names.Value("SERVING"):
+        return ""
+    return _SAYS.format(names.Name(status) if status in names.values() else f"the status {status}")

@@ -20,10 +20,9 @@ Options = Sequence[tuple[str | bytes, object]]
 
 def _load_health() -> None:
     """Import what the watches of the servers' health need (CH-12)."""
-    from grpc_backoff.decide.connections import health_machine  # noqa: PLC0415 - few channels watch it
-    from grpc_backoff.engine import health as watches  # noqa: F401, PLC0415
+    from grpc_backoff.engine import health  # noqa: PLC0415 - few channels watch it
 
-    health_machine.problem_of(health_machine.request_for(""))
+    health.problem_of(health.request_for(""))
 
 
 class PoolSetup:

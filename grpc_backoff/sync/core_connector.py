@@ -44,7 +44,7 @@ from grpc_backoff.grpcio.sync_private import close_channel, core_channel, notici
 from grpc_backoff.sync.conductor import Conductor
 
 if TYPE_CHECKING:
-    from grpc_backoff.decide.connections.health_machine import Answered, Ended
+    from grpc_backoff.decide.connections.health_machine import Ended
 
 exclude_service(EXPLAIN_SERVICE)
 
@@ -266,7 +266,7 @@ class CoreConnection(CoreDial, Gate):
             return
         call.add_done_callback(ended)
 
-    def listen(self, request: bytes, hear: Callable[[Answered | Ended], object]) -> Callable[[], object]:
+    def listen(self, request: bytes, hear: Callable[[bytes | Ended], object]) -> Callable[[], object]:
         """Begin a health Watch; see `Gate.listen` (RO-1)."""
         exclude_service(LIVENESS_SERVICE)
         post, self.streamed = self._connector.conductor.post, True
@@ -375,13 +375,13 @@ def _close_elsewhere(channel: grpc.Channel, condemned: str) -> Running | None:
         return None
 
 
-def _listen(call: Any, tell: Callable[[Answered | Ended], None]) -> None:
+def _listen(call: Any, tell: Callable[[bytes | Ended], None]) -> None:
     """Read a Watch, in a thread of its own."""
-    from grpc_backoff.decide.connections.health_machine import Answered, Ended  # noqa: PLC0415 - few channels watch health
+    from grpc_backoff.decide.connections.health_machine import Ended  # noqa: PLC0415 - few channels watch health
 
     with contextlib.suppress(grpc.RpcError):
         for message in call:
-            tell(Answered(message))
+            tell(message)
     tell(Ended(call.code().name, call.details() or ""))
 
 

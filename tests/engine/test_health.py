@@ -5,19 +5,20 @@ from __future__ import annotations
 import random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from grpc_backoff.decide.connections.health_machine import (
     AGAIN_AFTER,
-    Answered,
     Ended,
     HealthMachine,
     HealthPhase,
     Unwatched,
 )
-from grpc_backoff.engine.health import HealthWatch
+from grpc_backoff.engine.health import HealthWatch, problem_of, request_for
 from grpc_backoff.policy.presets import CONNECT
 
-SERVING, NOT_SERVING = Answered(b"\x08\x01"), Answered(b"\x08\x02")
+SERVING, NOT_SERVING = b"\x08\x01", b"\x08\x02"
 SAYS_NO = "the server reports NOT_SERVING"
 
 
@@ -154,3 +155,47 @@ def test_an_unused_connection_rests():
     assert keeper.due == 500.0 + CONNECT.idle_timeout
     keeper.wake()
     assert (keeper.done, keeper.due) == (["cancelled", "rests"], None)
+
+
+@pytest.mark.parametrize(
+    ("message", "problem"),
+    [
+        (SERVING, ""),
+        (b"\x08\x02\x08\x01", ""),  # the last one counts
+        (b"\x12\x02hi\x08\x01\x1d1234\x2112345678\x28\x80\x01", ""),  # fields of later versions
+        (b"", "the server reports UNKNOWN"),
+        (b"\x08\x03", "the server reports SERVICE_UNKNOWN"),
+        (b"\x08\x80\x01", "the server reports the status 128"),
+        (b"\x0a\x01x", "the server reports UNKNOWN"),  # a field of another type is one of a later version
+    ],
+)
+def test_messages(message, problem):
+    """RO-1: a HealthCheckResponse is read as protobuf says."""
+    assert problem_of(message) == problem
+
+
+@pytest.mark.parametrize(
+    "message",
+    [b"\xff\xff\xff", b"\x08", b"\x00", b"\x0b", b"\x12\x05x", b"\x15123", b"\x08" + b"\x80" * 20, b"no"],
+)
+def test_garbage(message):
+    """RO-1: anything but a HealthCheckResponse means that the server is not serving."""
+    assert problem_of(message) == "its health service sent no HealthCheckResponse"
+
+
+@given(st.binary(max_size=40))
+def test_any_bytes(message):
+    """RO-1: whatever a server sends is read, without an exception."""
+    assert isinstance(problem_of(message), str)
+
+
+@given(st.text(max_size=300))
+def test_requests(service):
+    """RO-1: a request is what protobuf's own code writes."""
+    from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
+
+    assert HealthCheckRequest.FromString(request_for(service)).service == service
+    for status in HealthCheckResponse.ServingStatus.values():
+        named = HealthCheckResponse.ServingStatus.Name(status)
+        said = problem_of(HealthCheckResponse(status=status).SerializeToString())
+        assert said == ("" if named == "SERVING" else f"the server reports {named}")

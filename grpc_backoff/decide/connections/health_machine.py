@@ -29,9 +29,7 @@ PROOF_WITHIN = 5.0
 AGAIN_AFTER = 0.1
 """The shortest pause between two streams, in seconds. If the connection has ended too, that is known by then."""
 
-_SAYS = "the server reports {}"
 _ENDED = "its health service ended the call with {}"
-_GARBAGE = "its health service sent no HealthCheckResponse"
 
 
 class HealthPhase(enum.Enum):
@@ -72,9 +70,9 @@ class HealthState(NamedTuple):
 
 @record
 class Answered(NamedTuple):
-    """The stream has sent a message."""
+    """The stream has sent a message; `problem` is why it says that the server is not serving, empty if it is."""
 
-    message: bytes
+    problem: str
 
 
 @record
@@ -146,9 +144,9 @@ class HealthMachine(NamedTuple):
         if state.phase is HealthPhase.OVER:
             return state, []
         match input_:
-            case Answered(message):
+            case Answered(problem):
                 answered = state._replace(phase=HealthPhase.ANSWERED, next_start=math.inf, failures=0)
-                return self._told(answered, problem_of(message))
+                return self._told(answered, problem)
             case Ended():
                 return self._ended(state, input_, now, rng)
             case HealthTimerFired():
@@ -206,25 +204,3 @@ class HealthMachine(NamedTuple):
     def _idle_at(self, state: HealthState) -> float:
         """Return when the connection becomes idle; never while its health is waited for."""
         return math.inf if state.prove_by < math.inf else state.used + self.policy.idle_timeout
-
-
-def request_for(service: str) -> bytes:
-    """Return a HealthCheckRequest for a service; empty for the server as a whole."""
-    from grpc_health.v1.health_pb2 import HealthCheckRequest  # noqa: PLC0415 - of the extra `health`
-
-    return HealthCheckRequest(service=service).SerializeToString()
-
-
-def problem_of(message: bytes) -> str:
-    """Return why a HealthCheckResponse says that the server is not serving; empty if it is serving."""
-    from google.protobuf.message import DecodeError  # noqa: PLC0415 - as above
-    from grpc_health.v1.health_pb2 import HealthCheckResponse  # noqa: PLC0415
-
-    try:
-        status = HealthCheckResponse.FromString(message).status
-    except DecodeError:
-        return _GARBAGE
-    names = HealthCheckResponse.ServingStatus
-    if status == names.Value("SERVING"):
-        return ""
-    return _SAYS.format(names.Name(status) if status in names.values() else f"the status {status}")
