@@ -11,7 +11,7 @@ from grpc_backoff.policy.backoff import BackoffPolicy, Random, check_number
 from grpc_backoff.policy.checks import Unit
 from grpc_backoff.policy.jitter import parse_jitter
 from grpc_backoff.policy.setting import Setting, checks_of
-from grpc_backoff.policy.strategy import STRATEGIES, Steps
+from grpc_backoff.policy.strategy import STRATEGIES
 
 
 def _strategy(key: str, value: object, _unit: Unit = Unit.SECONDS) -> str:
@@ -109,20 +109,11 @@ class RetryPolicy:
         """
         if waits is None:
             waits = None if self.max_attempts is None else self.max_attempts - 1
-        low, high = (math.inf, math.inf) if waits is None else self._sum(waits)
+        from grpc_backoff.policy.schedule import totals  # noqa: PLC0415 - calls do not need it
+
+        low, high = (math.inf, math.inf) if waits is None else totals(self, waits)
         deadline = math.inf if self.deadline is None else self.deadline
         return min(low, deadline), min(high, deadline)
-
-    def _sum(self, waits: int) -> tuple[float, float]:
-        low = high = 0.0
-        strategy = self.backoff.strategy
-        listed = len(strategy.waits) if isinstance(strategy, Steps) else 0
-        for n in range(1, waits + 1):
-            least, most = self.bounds(n)
-            low, high = low + least, high + most
-            if n > listed and (least, most) == self.bounds(n + 1):  # once the wait stops growing, it stays the same
-                return low + least * (waits - n), high + most * (waits - n)
-        return low, high
 
 
 Retry = RetryPolicy | str

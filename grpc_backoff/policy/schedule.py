@@ -6,25 +6,19 @@ All times are in seconds.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, TypeAlias
+
+from grpc_backoff.policy.backoff import BackoffPolicy
+from grpc_backoff.policy.strategy import Steps
+
+if TYPE_CHECKING:
+    from grpc_backoff.policy.connect import ConnectPolicy
+    from grpc_backoff.policy.retry import RetryPolicy
+
+    Waits: TypeAlias = BackoffPolicy | RetryPolicy | ConnectPolicy
+    """A policy whose waits have bounds; those of a connect policy are gaps."""
 
 _MOST_ROWS = 24
-
-
-class Bounded(Protocol):
-    """A policy whose waits have bounds: a backoff, a retry policy, or a connect policy, whose waits are gaps."""
-
-    def nominal(self, n: int, /) -> float:
-        """Return the n-th wait without jitter, in seconds."""
-        ...
-
-    def expected(self, n: int, /) -> float:
-        """Return the mean of the n-th wait, jitter included, in seconds."""
-        ...
-
-    def bounds(self, n: int, /) -> tuple[float, float]:
-        """Return the smallest and largest possible n-th wait, in seconds."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +44,7 @@ class Row:
     total_high: float
 
 
-def schedule(policy: Bounded, rows: int) -> list[Row]:
+def schedule(policy: Waits, rows: int) -> list[Row]:
     """Return the first `rows` waits of a policy, with bounds and totals."""
     table: list[Row] = []
     total = total_low = total_high = 0.0
@@ -63,15 +57,33 @@ def schedule(policy: Bounded, rows: int) -> list[Row]:
     return table
 
 
-def usual_length(policy: Bounded, max_attempts: int | None) -> int:
+def totals(policy: Waits, waits: int) -> tuple[float, float]:
+    """Return the smallest and largest possible totals of so many waits, in seconds."""
+    low = high = 0.0
+    for number in range(1, waits + 1):
+        least, most = policy.bounds(number)
+        low, high = low + least, high + most
+        if _is_settled(policy, number):
+            return low + least * (waits - number), high + most * (waits - number)
+    return low, high
+
+
+def _is_settled(policy: Waits, number: int) -> bool:
+    """Return whether this wait and all later ones have the same bounds; two in a list may be alike before others."""
+    strategy = (policy if isinstance(policy, BackoffPolicy) else policy.backoff).strategy
+    listed = len(strategy.waits) if isinstance(strategy, Steps) else 1
+    return number >= listed and policy.bounds(number) == policy.bounds(number + 1)
+
+
+def usual_length(policy: Waits, max_attempts: int | None) -> int:
     """Return how many rows are enough to show the whole schedule.
 
     If there are several attempts and a row for each fits on a screen, the last row shows the wait that one more attempt
-    would need. Otherwise, the rows end with the first wait that equals its successor, or when the screen is full.
+    would need. Otherwise, the rows end with the first wait that equals all later ones, or when the screen is full.
     """
     if max_attempts is not None and 1 < max_attempts <= _MOST_ROWS:
         return max_attempts
     rows = 1
-    while rows < _MOST_ROWS and policy.bounds(rows) != policy.bounds(rows + 1):
+    while rows < _MOST_ROWS and not _is_settled(policy, rows):
         rows += 1
     return rows

@@ -85,6 +85,7 @@ def test_sums(policy, rows):
         (RETRY_PRESETS["steps"], None, 7),
         (BackoffPolicy(Fixed(1.0), 30.0, NoJitter()), None, 1),
         (BackoffPolicy(Steps((1.0, 2.0, 1.0, 2.0), 1.0), 30.0, NoJitter()), None, 4),
+        (BackoffPolicy(Steps((1.0, 1.0, 5.0), 1.0), 30.0, NoJitter()), None, 3),
         (BackoffPolicy(Exponential(1.0, 2.0), 30.0, NoJitter()), None, 6),
         (BackoffPolicy(Exponential(1.0, 2.0), 1e9, NoJitter()), None, 24),
         # As many rows as the table in the preset's document.

@@ -166,7 +166,7 @@ def _ended_by_deadline(progress: Progress, failure: FailedAttempt, left: float |
 def _obstacle(policy: RetryPolicy, progress: Progress, hint: ServerHint | None, *, budget_spent: bool) -> Reason | None:
     if budget_spent:
         return Reason.BUDGET
-    if policy.max_attempts is not None and progress.attempt >= policy.max_attempts:
+    if not policy.should_retry(progress.attempt):
         return Reason.ATTEMPTS
     return Reason.STOPPED if hint is not None and hint.delay is None else None
 
