@@ -1,7 +1,4 @@
-"""Conditions that no signal handler can leave locked.
-
-Internal: programs import from `grpc_backoff`.
-"""
+"""Conditions that no signal handler can leave locked."""
 
 from __future__ import annotations
 

@@ -5,8 +5,6 @@ In the child of a fork, the rest of the library begins anew.
 CPython runs the callbacks of `os.register_at_fork` where Python itself forks. A server that is written in C may fork
 without them, as uWSGI does unless it is told otherwise. There, the child is known by the number of its process, which
 `notice_fork` compares when a channel is created or used.
-
-Internal: programs import from `grpc_backoff`.
 """
 
 from __future__ import annotations

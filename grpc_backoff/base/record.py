@@ -9,8 +9,6 @@ A program defines more than a hundred of both whenever it starts. `typing.NamedT
 field, and `dataclasses.dataclass` the methods of each class, so here the former is `collections.namedtuple` with the
 body of a class, and the classes of the latter share the methods that can be shared. To type checkers, both are the
 usual ones.
-
-Internal: programs import from `grpc_backoff`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What both events and errors say: a channel's state, why it has no connection, and why a call was not retried.
-
-Internal: programs import from `grpc_backoff`.
-"""
+"""What both events and errors say: a channel's state, why it has no connection, and why a call was not retried."""
 
 from __future__ import annotations
 

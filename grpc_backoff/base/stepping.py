@@ -2,8 +2,6 @@
 
 Every shell is a `Stepper`: it gives its machine one input at a time, and executes the effects. So what happens if an
 effect leads to the next input, or raises, is the same for the machines of connections, of calls and of grpcio's core.
-
-Internal: programs import from `grpc_backoff`.
 """
 
 from __future__ import annotations

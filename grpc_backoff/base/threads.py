@@ -3,8 +3,6 @@
 `threading.Thread.start` waits until the new thread has run for the first time. Where other threads compute, that takes
 seconds, because each change of threads takes one switch interval of the interpreter; and where the interpreter is about
 to exit, it takes for ever, because the new thread never runs.
-
-Internal: programs import from `grpc_backoff`.
 """
 
 from __future__ import annotations

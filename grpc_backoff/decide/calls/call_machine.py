@@ -379,7 +379,7 @@ Effect = (
 Step = tuple[CallState, list[Effect]]
 
 
-class Surroundings(Protocol):
+class Shared(Protocol):
     """The parts of a channel that its calls share and that may change while they run."""
 
     @property
@@ -480,9 +480,9 @@ class CallMachine(NamedTuple):
         """Return the state of a call that was ended by an exception in a step."""
         return _new(CallState, (_DONE, *state[1:]))
 
-    def step(self, state: CallState, input_: Input, now: float, surroundings: Surroundings) -> Step:
+    def step(self, state: CallState, input_: Input, now: float, shared: Shared) -> Step:
         """Return the state after this input, and the effects that the shell must execute, in this order."""
-        return TRANSITIONS[state.phase, type(input_)](self, state, input_, now, surroundings)
+        return TRANSITIONS[state.phase, type(input_)](self, state, input_, now, shared)
 
     # The start of an attempt, until it has a connection.
 
@@ -509,36 +509,36 @@ class CallMachine(NamedTuple):
             return now + own, True
         return end, False
 
-    def _hand_over(self, state: CallState, _input: Begun, _now: float, _surroundings: Surroundings) -> Step:
+    def _hand_over(self, state: CallState, _input: Begun, _now: float, _shared: Shared) -> Step:
         return _new(CallState, (_DONE, *state[1:])), [AS_ATTEMPT]
 
-    def _not_connected(self, state: CallState, input_: NotConnected, now: float, _surroundings: Surroundings) -> Step:
+    def _not_connected(self, state: CallState, input_: NotConnected, now: float, _shared: Shared) -> Step:
         """Wait for a connection, or fail with the last dial's error (CH-3, SH-3)."""
         effects: list[Effect] = []
         if state.waited:
-            state, effects = self._missed(state, Missed(input_.made, input_.paid), now, _surroundings)
+            state, effects = self._missed(state, Missed(input_.made, input_.paid), now, _shared)
         if not effects and input_.failing and not self._outlasts_failures(resolved=input_.resolved):
             effects = [FailSoon()]
         at: list[Effect] = [] if state.attempt_end is None else [_new(ArmTimer, (_not_nan(state.attempt_end, now),))]
         state = _new(CallState, (_WAITING, *state[1:_WAITED], True, *state[_WAITED + 1 :]))
         return state, [*at, _ENQUEUE, *effects]
 
-    def _connected(self, state: CallState, _input: ConnectionReady, now: float, surroundings: Surroundings) -> Step:
+    def _connected(self, state: CallState, _input: ConnectionReady, now: float, shared: Shared) -> Step:
         if state.attempt_end is not None and not now < state.attempt_end:
-            return self._wait_is_over(state, CallTimerFired(), now, surroundings)  # its timer has not fired yet
+            return self._wait_is_over(state, CallTimerFired(), now, shared)  # its timer has not fired yet
         seconds = None if state.attempt_end is None else state.attempt_end - now
         return _new(CallState, (_RUNNING, *state[1:])), [_CANCEL_TIMER, _new(Begin, (seconds, state.metadata, None))]
 
-    def _missed(self, state: CallState, input_: Missed, _now: float, _surroundings: Surroundings) -> Step:
+    def _missed(self, state: CallState, input_: Missed, _now: float, _shared: Shared) -> Step:
         """Keep waiting; a fail-fast call does so only once, because the peer may hang up each time (CB-17)."""
         if input_.paid or self.wait_for_ready or input_.made == state.missed:
             return state, []
         return state._replace(missed=input_.made), [] if state.missed is None else [FailSoon()]
 
-    def _no_connection(self, state: CallState, input_: NoConnection, now: float, surroundings: Surroundings) -> Step:
+    def _no_connection(self, state: CallState, input_: NoConnection, now: float, shared: Shared) -> Step:
         if self._outlasts_failures(resolved=input_.resolved):
             return state, []
-        return self._failed_waiting(state, _UNAVAILABLE, now, surroundings)
+        return self._failed_waiting(state, _UNAVAILABLE, now, shared)
 
     def _outlasts_failures(self, *, resolved: bool) -> bool:
         """Return whether the call keeps waiting after a failed dial (CH-3).
@@ -548,40 +548,40 @@ class CallMachine(NamedTuple):
         """
         return self.wait_for_ready and (resolved or not self.by_config)
 
-    def _wait_is_over(self, state: CallState, _input: CallTimerFired, now: float, surroundings: Surroundings) -> Step:
-        return self._failed_waiting(state, _TIMED_OUT, now, surroundings)
+    def _wait_is_over(self, state: CallState, _input: CallTimerFired, now: float, shared: Shared) -> Step:
+        return self._failed_waiting(state, _TIMED_OUT, now, shared)
 
-    def _failed_waiting(self, state: CallState, code: str, now: float, surroundings: Surroundings) -> Step:
+    def _failed_waiting(self, state: CallState, code: str, now: float, shared: Shared) -> Step:
         failed = NonOkStatus(code, never_ran=True)
-        state, effects = self._after(state._replace(unconnected=True), failed, now, surroundings)
+        state, effects = self._after(state._replace(unconnected=True), failed, now, shared)
         return state, [_CANCEL_TIMER, FailAttempt(code), *effects]
 
     # The end of an attempt.
 
-    def _succeeded(self, state: CallState, _input: OkStatus, _now: float, _surroundings: Surroundings) -> Step:
+    def _succeeded(self, state: CallState, _input: OkStatus, _now: float, _shared: Shared) -> Step:
         return _new(CallState, (_DONE, *state[1:])), [AS_ATTEMPT]
 
-    def _failed(self, state: CallState, input_: NonOkStatus, now: float, surroundings: Surroundings) -> Step:
-        waits_on = self.repeatable and input_.unsent and not (state.committed or surroundings.closing)
+    def _failed(self, state: CallState, input_: NonOkStatus, now: float, shared: Shared) -> Step:
+        waits_on = self.repeatable and input_.unsent and not (state.committed or shared.closing)
         if not waits_on:
-            return self._after(state, input_, now, surroundings)
+            return self._after(state, input_, now, shared)
         if state.end is not None and not now < state.end:
-            return self._failed_waiting(state, _TIMED_OUT, now, surroundings)
+            return self._failed_waiting(state, _TIMED_OUT, now, shared)
         return self._attempt(state, now)  # CH-3: the call never left
 
-    def _after(self, state: CallState, input_: NonOkStatus, now: float, surroundings: Surroundings) -> Step:
+    def _after(self, state: CallState, input_: NonOkStatus, now: float, shared: Shared) -> Step:
         """Decide what follows a failed attempt: without a policy, the end of the call."""
-        return self._end_with(state, Ending.ATTEMPT, input_.code, now, surroundings)
+        return self._end_with(state, Ending.ATTEMPT, input_.code, now, shared)
 
-    def _end_with(self, state: CallState, ending: Ending, code: str, now: float, surroundings: Surroundings) -> Step:
+    def _end_with(self, state: CallState, ending: Ending, code: str, now: float, shared: Shared) -> Step:
         """End the call with its failed attempt."""
-        reported = self._unconnected(state, code, now, surroundings)
+        reported = self._unconnected(state, code, now, shared)
         state, effects = finish(state, ending)
         return state, [*reported, *effects]
 
-    def _unconnected(self, state: CallState, code: str, now: float, surroundings: Surroundings) -> list[Effect]:
+    def _unconnected(self, state: CallState, code: str, now: float, shared: Shared) -> list[Effect]:
         """Report a call that ends for lack of a connection, because its core sees nothing of it (RT-12)."""
-        if not (state.unconnected and surroundings.observed):
+        if not (state.unconnected and shared.observed):
             return []
         from grpc_backoff.decide.calls.events import CallNotConnected  # noqa: PLC0415 - as above; imported with the listener
 
@@ -589,21 +589,19 @@ class CallMachine(NamedTuple):
 
     # Inputs from the caller and the channel.
 
-    def _commit(self, state: CallState, _input: Committed, _now: float, _surroundings: Surroundings) -> Step:
+    def _commit(self, state: CallState, _input: Committed, _now: float, _shared: Shared) -> Step:
         return state._replace(committed=True), []
 
-    def _cancel_attempt(
-        self, state: CallState, _input: CancelRequested, _now: float, _surroundings: Surroundings
-    ) -> Step:
+    def _cancel_attempt(self, state: CallState, _input: CancelRequested, _now: float, _shared: Shared) -> Step:
         return state._replace(phase=_DONE), [AbandonAttempt(), AS_ATTEMPT]
 
-    def _cancel(self, state: CallState, _input: CancelRequested, _now: float, _surroundings: Surroundings) -> Step:
+    def _cancel(self, state: CallState, _input: CancelRequested, _now: float, _shared: Shared) -> Step:
         return finish(state, Ending.CANCELLED)
 
-    def _broken(self, state: CallState, _input: AttemptBroken, _now: float, _surroundings: Surroundings) -> Step:
+    def _broken(self, state: CallState, _input: AttemptBroken, _now: float, _shared: Shared) -> Step:
         return finish(state, Ending.BROKEN)
 
-    def _ignored(self, state: CallState, _input: Input, _now: float, _surroundings: Surroundings) -> Step:
+    def _ignored(self, state: CallState, _input: Input, _now: float, _shared: Shared) -> Step:
         return state, []
 
     def _at(self, state: CallState, now: float) -> dict[str, Any]:
@@ -651,7 +649,7 @@ def _not_nan(at: float, now: float) -> float:
     return now if math.isnan(at) else at  # a timeout of NaN has expired, as in grpc
 
 
-_Handler = Callable[[CallMachine, CallState, Any, float, Surroundings], Step]
+_Handler = Callable[[CallMachine, CallState, Any, float, Shared], Step]
 
 TRANSITIONS = Transitions[_Handler](
     {

@@ -6,8 +6,6 @@ are in `decide/connections/dial_texts.py`.
 A text that describes a failed call needs care. The core reports its own errors as a status code and a text, but so does
 a server, and a proxy may even pass on the text of another core. Such a text is trusted only together with evidence that
 no server can produce: the state of the connection when the call ended, and the absence of any metadata.
-
-Internal: programs import from `grpc_backoff`.
 """
 
 from __future__ import annotations

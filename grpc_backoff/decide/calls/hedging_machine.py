@@ -166,16 +166,16 @@ class HedgingMachine:
         """Return the state of a call that was ended by an exception in a step."""
         return self.waits.ended(state)
 
-    def step(self, state: m.CallState, input_: Input, now: float, surroundings: m.Surroundings) -> Step:
+    def step(self, state: m.CallState, input_: Input, now: float, shared: m.Shared) -> Step:
         """Return the state after this input, and the effects that the shell must execute, in this order."""
-        return TRANSITIONS[state.phase, type(input_)](self, state, input_, now, surroundings)
+        return TRANSITIONS[state.phase, type(input_)](self, state, input_, now, shared)
 
-    def _as_any(self, state: m.CallState, input_: Any, now: float, surroundings: m.Surroundings) -> Step:
+    def _as_any(self, state: m.CallState, input_: Any, now: float, shared: m.Shared) -> Step:
         """Take the step of a call without a policy."""
-        state, effects = self.waits.step(state, input_, now, surroundings)
+        state, effects = self.waits.step(state, input_, now, shared)
         return state, [*effects]
 
-    def _begun(self, state: m.CallState, _input: CopyBegun, now: float, _surroundings: m.Surroundings) -> Step:
+    def _begun(self, state: m.CallState, _input: CopyBegun, now: float, _shared: m.Shared) -> Step:
         copies = state.copies
         copies = copies._replace(live=copies.live | {copies.sent}, starting=False)
         state, effects = self._await_next(state, copies, now + self.hedging.hedging_delay)
@@ -209,25 +209,23 @@ class HedgingMachine:
         )
         return state, [m.Begin(seconds, header)]
 
-    def _timer_fired(
-        self, state: m.CallState, _input: m.CallTimerFired, now: float, surroundings: m.Surroundings
-    ) -> Step:
+    def _timer_fired(self, state: m.CallState, _input: m.CallTimerFired, now: float, shared: m.Shared) -> Step:
         due = state.copies.due
         if due is None:
             return state, []
         if now < due:
             return state, [ArmTimer(due)]
-        if not self._may_send(state, now, surroundings):  # dropped, not delayed
+        if not self._may_send(state, now, shared):  # dropped, not delayed
             if not state.copies.live:
                 return self._end_as(state, state.copies.failed, now)
             return state._replace(copies=state.copies._replace(more=False, due=None)), []
-        return self._send_or_hold(state, now, surroundings)
+        return self._send_or_hold(state, now, shared)
 
-    def _send_or_hold(self, state: m.CallState, now: float, surroundings: m.Surroundings) -> Step:
+    def _send_or_hold(self, state: m.CallState, now: float, shared: m.Shared) -> Step:
         """Send the next copy, unless it would run beside others while the server wants calm."""
-        pause = surroundings.calm.lasts(now) if state.copies.live else 0.0
+        pause = shared.calm.lasts(now) if state.copies.live else 0.0
         if pause:
-            return self._hold(state, now, pause, NotHedged.CALM, first=surroundings.calm.tell())
+            return self._hold(state, now, pause, NotHedged.CALM, first=shared.calm.tell())
         return self._send(state, now)
 
     def _hold(self, state: m.CallState, now: float, wait: float, reason: NotHedged, *, first: bool) -> Step:
@@ -236,34 +234,34 @@ class HedgingMachine:
         state, effects = self._await_next(state, state.copies, now + max(wait, _LEAST_PAUSE))
         return state, [Emit(CallNotHedged(**about, reason=reason, delay=wait, first=first)), *effects]
 
-    def _held(self, state: m.CallState, input_: CopyHeld, now: float, _surroundings: m.Surroundings) -> Step:
+    def _held(self, state: m.CallState, input_: CopyHeld, now: float, _shared: m.Shared) -> Step:
         copies = state.copies
         state = state._replace(copies=copies._replace(sent=copies.sent - 1, starting=False))
         if not copies.live:  # the last one has failed meanwhile
             return self._send(state, now)
         return self._hold(state, now, input_.wait, NotHedged.RESETS, first=False)
 
-    def _may_send(self, state: m.CallState, now: float, surroundings: m.Surroundings) -> bool:
-        spent = surroundings.tokens is not None and surroundings.tokens.spent
+    def _may_send(self, state: m.CallState, now: float, shared: m.Shared) -> bool:
+        spent = shared.tokens is not None and shared.tokens.spent
         expired = state.end is not None and not now < state.end
         left = state.copies.more and state.copies.sent < self.hedging.max_attempts
-        return left and not (spent or surroundings.closing or expired)
+        return left and not (spent or shared.closing or expired)
 
-    def _failed(self, state: m.CallState, input_: CopyFailed, now: float, surroundings: m.Surroundings) -> Step:
-        state, effects = self._after(state, input_, now, surroundings)
+    def _failed(self, state: m.CallState, input_: CopyFailed, now: float, shared: m.Shared) -> Step:
+        state, effects = self._after(state, input_, now, shared)
         status = input_.failure.turned_away
         if status and state.phase is not _DONE and state.copies.more:  # RT-15
             effects = [m.SeekAnother(status), *effects]
         return state, effects
 
-    def _after(self, state: m.CallState, input_: CopyFailed, now: float, surroundings: m.Surroundings) -> Step:
+    def _after(self, state: m.CallState, input_: CopyFailed, now: float, shared: m.Shared) -> Step:
         copies, failure = state.copies, input_.failure
         hint = failure.hint if failure.hint and failure.hint.source is WaitSource.PUSHBACK else None
         late = m.ran_out(failure, state.end, now)  # RT-7
         fatal = late or failure.oversized or not (failure.refused or failure.code in self.hedging.non_fatal_codes)
         stopped = hint is not None and hint.delay is None
-        if surroundings.tokens is not None and (stopped or not (fatal or failure.refused)):
-            surroundings.tokens.failed()
+        if shared.tokens is not None and (stopped or not (fatal or failure.refused)):
+            shared.tokens.failed()
         if fatal:
             return self._end_as(state, input_.copy, now, m.Finish(m.Ending.TIMED_OUT) if late else m.AS_ATTEMPT)
         more = copies.more and not stopped
@@ -273,23 +271,23 @@ class HedgingMachine:
             return state, []
         wake = now if hint is None or hint.delay is None else now + hint.delay
         late = state.end is not None and not wake < state.end
-        if not self._may_send(state, now, surroundings) or late:
+        if not self._may_send(state, now, shared) or late:
             if not copies.live:
                 return self._end_as(state, input_.copy, now)
             return state._replace(copies=copies._replace(more=False, due=None)), [CancelTimer()]
         if wake <= now:
-            state, effects = self._send_or_hold(state, now, surroundings)
+            state, effects = self._send_or_hold(state, now, shared)
             return state, [CancelTimer(), *effects]
         if not copies.live:
             state = state._replace(phase=m.CallPhase.SLEEPING)
         return self._await_next(state, copies, wake)
 
-    def _answered(self, state: m.CallState, input_: CopyAnswered, now: float, surroundings: m.Surroundings) -> Step:
-        if surroundings.tokens is not None:
-            surroundings.tokens.succeeded()
+    def _answered(self, state: m.CallState, input_: CopyAnswered, now: float, shared: m.Shared) -> Step:
+        if shared.tokens is not None:
+            shared.tokens.succeeded()
         copy = input_.copy
         state, effects = self._end_as(state, copy, now)
-        if copy > 1 or surroundings.observed:
+        if copy > 1 or shared.observed:
             event = CallSucceeded(**self._about(state, copy, now), took=now - state.began)
             effects.append(Emit(event) if input_.over else EmitAtEnd(event))
         return state, effects
@@ -300,34 +298,30 @@ class HedgingMachine:
         at = left_until(state.began, now) if copies.starting or len(copies.live) > 1 else None
         return _new(m.CallState, (_DONE, *state[1:])), [_new(Choose, (copy, at, end))]
 
-    def _cancel(
-        self, state: m.CallState, _input: m.CancelRequested, _now: float, _surroundings: m.Surroundings
-    ) -> Step:
+    def _cancel(self, state: m.CallState, _input: m.CancelRequested, _now: float, _shared: m.Shared) -> Step:
         return self.waits.ended(state), [Choose(None, end=m.Finish(m.Ending.CANCELLED))]
 
-    def _not_connected(
-        self, state: m.CallState, input_: m.NotConnected, now: float, surroundings: m.Surroundings
-    ) -> Step:
+    def _not_connected(self, state: m.CallState, input_: m.NotConnected, now: float, shared: m.Shared) -> Step:
         """Without a connection, skip this copy if there are others; otherwise, wait as any call does."""
         copies = state.copies
         if not copies.starting:
-            return self._as_any(state._replace(copies=Copies()), input_, now, surroundings)
+            return self._as_any(state._replace(copies=Copies()), input_, now, shared)
         if not copies.live:
-            return self._as_any(state, input_, now, surroundings)
+            return self._as_any(state, input_, now, shared)
         skipped = copies._replace(sent=copies.sent - 1, starting=False)
         return self._await_next(state, skipped, now + max(self.hedging.hedging_delay, _LEAST_PAUSE))
 
-    def _broken(self, state: m.CallState, input_: m.AttemptBroken, now: float, surroundings: m.Surroundings) -> Step:
+    def _broken(self, state: m.CallState, input_: m.AttemptBroken, now: float, shared: m.Shared) -> Step:
         copies = state.copies
         if copies.live and copies.starting:
             return state._replace(copies=copies._replace(starting=False, more=False, due=None)), []
-        return self._as_any(state, input_, now, surroundings)
+        return self._as_any(state, input_, now, shared)
 
 
 _LEAST_PAUSE = 0.01
 """The shortest wait, in seconds, before a copy that had no connection is tried again."""
 
-_Handler = Callable[[HedgingMachine, m.CallState, Any, float, m.Surroundings], Step]
+_Handler = Callable[[HedgingMachine, m.CallState, Any, float, m.Shared], Step]
 _RUNNING, _SLEEPING = m.CallPhase.RUNNING, m.CallPhase.SLEEPING
 _OF_AN_ATTEMPT = {(_RUNNING, kind) for kind in (m.Begun, m.OkStatus, m.NonOkStatus, m.Committed)}
 """The pairs in whose place hedged calls have inputs about one of the copies."""

@@ -33,26 +33,26 @@ class RetryMachine(m.CallMachine):
 
     __slots__ = ()
 
-    def step(self, state: m.CallState, input_: m.Input, now: float, surroundings: m.Surroundings) -> m.Step:
+    def step(self, state: m.CallState, input_: m.Input, now: float, shared: m.Shared) -> m.Step:
         """Return the state after this input, and the effects that the shell must execute; see `CallMachine.step`."""
-        return TRANSITIONS[state.phase, type(input_)](self, state, input_, now, surroundings)
+        return TRANSITIONS[state.phase, type(input_)](self, state, input_, now, shared)
 
     # The end of an attempt.
 
-    def _succeeded(self, state: m.CallState, _input: m.OkStatus, now: float, surroundings: m.Surroundings) -> m.Step:
-        if surroundings.tokens is not None:  # RT-9
-            surroundings.tokens.succeeded()
+    def _succeeded(self, state: m.CallState, _input: m.OkStatus, now: float, shared: m.Shared) -> m.Step:
+        if shared.tokens is not None:  # RT-9
+            shared.tokens.succeeded()
         effects: list[m.Effect] = [m.AS_ATTEMPT]
-        if surroundings.heard if state.progress.attempt > 1 else surroundings.observed:
+        if shared.heard if state.progress.attempt > 1 else shared.observed:
             effects.append(Emit(CallSucceeded(**self._at(state, now), took=now - state.began)))
         return _new(m.CallState, (_DONE, *state[1:])), effects
 
-    def _after(self, state: m.CallState, input_: m.NonOkStatus, now: float, surroundings: m.Surroundings) -> m.Step:
+    def _after(self, state: m.CallState, input_: m.NonOkStatus, now: float, shared: m.Shared) -> m.Step:
         """Decide what follows a failed attempt (RT-2 to RT-9)."""
         late = m.ran_out(input_, state.attempt_end, now)
         code, ending = (_TIMED_OUT, m.Ending.TIMED_OUT) if late else (input_.code, m.Ending.ATTEMPT)
-        if surroundings.closing:
-            return self._end_with(state, ending, code, now, surroundings)
+        if shared.closing:
+            return self._end_with(state, ending, code, now, shared)
         assert self.policy is not None, "these are the rules of a policy"
         failure = FailedAttempt(
             code=code,
@@ -65,36 +65,34 @@ class RetryMachine(m.CallMachine):
             never_ran=input_.never_ran,
         )
         refused = input_.refused and not state.progress.refused
-        if surroundings.tokens is not None and not refused and costs_token(self.policy, failure):  # RT-9
-            surroundings.tokens.failed()
+        if shared.tokens is not None and not refused and costs_token(self.policy, failure):  # RT-9
+            shared.tokens.failed()
         following = decide(
             self.policy,
             state.progress,
             failure,
             left=0.0 if late and not state.own_timeout else _left(state, now),
-            budget_spent=surroundings.tokens is not None and surroundings.tokens.spent,
+            budget_spent=shared.tokens is not None and shared.tokens.spent,
             can_refresh=input_.can_refresh,
-            rng=surroundings.rng,
+            rng=shared.rng,
         )
         if isinstance(following, Retry):
             if following.refresh and not following.delay:
                 state = state._replace(failed=code, following=following)
                 return self._ask(state, m.CallHook(m.Hook.REFRESH, now - state.began))
-            state, effects = self._retry(state, code, following, now, surroundings)
+            state, effects = self._retry(state, code, following, now, shared)
             return state, [m.SeekAnother(input_.turned_away), *effects] if input_.turned_away else effects
         state = state._replace(failed=code)
         if following.reason is not None:
-            return self._give_up(state, following, now, surroundings)
+            return self._give_up(state, following, now, shared)
         if is_conflict(self.policy, failure) and not state.committed:  # RT-5
             return self._ask(state._replace(following=following), m.CallHook(m.Hook.CONFLICT, now - state.began))
-        return self._end_with(state, ending, code, now, surroundings)
+        return self._end_with(state, ending, code, now, shared)
 
     # Between two attempts.
 
-    def _retry(
-        self, state: m.CallState, failed: str, following: Retry, now: float, surroundings: m.Surroundings
-    ) -> m.Step:
-        reported: list[m.Effect] = [self._retried(state, failed, following, now)] if surroundings.heard else []
+    def _retry(self, state: m.CallState, failed: str, following: Retry, now: float, shared: m.Shared) -> m.Step:
+        reported: list[m.Effect] = [self._retried(state, failed, following, now)] if shared.heard else []
         if not following.delay:
             state, effects = self._next(state, following, now)
             return state, [*reported, *effects]
@@ -114,12 +112,12 @@ class RetryMachine(m.CallMachine):
             )
         )
 
-    def _woken(self, state: m.CallState, _input: m.CallTimerFired, now: float, surroundings: m.Surroundings) -> m.Step:
+    def _woken(self, state: m.CallState, _input: m.CallTimerFired, now: float, shared: m.Shared) -> m.Step:
         if now < state.wake:
             return state, [ArmTimer(state.wake)]
         assert isinstance(state.following, Retry), "a call sleeps only before a retry"
         if state.end is not None and not now < state.end:  # RT-7: woken too late
-            return self._give_up(state, GiveUp(Reason.DEADLINE), now, surroundings)
+            return self._give_up(state, GiveUp(Reason.DEADLINE), now, shared)
         if state.following.refresh:  # RT-4: after the wait, so that the attempt has fresh credentials
             return self._ask(state, m.CallHook(m.Hook.REFRESH, now - state.began))
         return self._next(state, state.following, now)
@@ -130,7 +128,7 @@ class RetryMachine(m.CallMachine):
             metadata = _replaced(metadata, ((m.ATTEMPTS_BEFORE, str(following.progress.attempt - 1)),))
         return self._attempt(state, now, progress=following.progress, following=None, metadata=metadata)
 
-    def _give_up(self, state: m.CallState, decision: GiveUp, now: float, surroundings: m.Surroundings) -> m.Step:
+    def _give_up(self, state: m.CallState, decision: GiveUp, now: float, shared: m.Shared) -> m.Step:
         """Report that the call gives up and call the hook; the call ends when the hook has returned (RT-6)."""
         assert decision.reason is not None, "a call that gives up must have a reason"
         exhausted = CallExhausted(
@@ -141,7 +139,7 @@ class RetryMachine(m.CallMachine):
             trace_id=state.trace_id,
         )
         hook = m.CallHook(m.Hook.EXHAUSTED, exhausted.took, decision.reason)
-        reported = self._unconnected(state, state.failed, now, surroundings)
+        reported = self._unconnected(state, state.failed, now, shared)
         state, effects = self._ask(state._replace(following=decision), hook)
         return state, [*reported, Emit(exhausted), *effects]
 
@@ -152,16 +150,16 @@ class RetryMachine(m.CallMachine):
         timer: list[m.Effect] = [] if state.end is None else [ArmTimer(state.end)]
         return state._replace(phase=m.CallPhase.DECIDING), [*timer, hook]
 
-    def _answered(self, state: m.CallState, input_: m.HookDone, now: float, surroundings: m.Surroundings) -> m.Step:
+    def _answered(self, state: m.CallState, input_: m.HookDone, now: float, shared: m.Shared) -> m.Step:
         following = state.following
         if isinstance(following, Retry):
             if input_.metadata is None:
                 return m.finish(state, m.Ending.ATTEMPT)
             if state.end is not None and not now < state.end:
-                return self._give_up(state, GiveUp(Reason.DEADLINE), now, surroundings)
+                return self._give_up(state, GiveUp(Reason.DEADLINE), now, shared)
             state = state._replace(metadata=_replaced(state.metadata, input_.metadata))
             again = self._next(state, following, now) if following.delay else None  # if it waited, that was reported
-            state, effects = again or self._retry(state, state.failed, following, now, surroundings)
+            state, effects = again or self._retry(state, state.failed, following, now, shared)
             return state, [_CANCEL_TIMER, *effects]
         assert isinstance(following, GiveUp), "a decision without a retry must be to give up"
         if following.reason is None:
@@ -169,17 +167,13 @@ class RetryMachine(m.CallMachine):
         done = m.Finish(m.Ending.EXHAUSTED, following)
         return state._replace(phase=_DONE, following=None), [_CANCEL_TIMER, done]
 
-    def _hook_is_late(
-        self, state: m.CallState, _input: m.CallTimerFired, now: float, surroundings: m.Surroundings
-    ) -> m.Step:
-        return self._answered(state, m.HookDone(), now, surroundings)
+    def _hook_is_late(self, state: m.CallState, _input: m.CallTimerFired, now: float, shared: m.Shared) -> m.Step:
+        return self._answered(state, m.HookDone(), now, shared)
 
-    def _commit_to_failed(
-        self, state: m.CallState, _input: m.Committed, now: float, surroundings: m.Surroundings
-    ) -> m.Step:
+    def _commit_to_failed(self, state: m.CallState, _input: m.Committed, now: float, shared: m.Shared) -> m.Step:
         """End the call with the failed attempt, because its caller has seen part of that attempt's response (RT-8)."""
         if isinstance(state.following, Retry):
-            return self._end_with(state, m.Ending.ATTEMPT, state.failed, now, surroundings)
+            return self._end_with(state, m.Ending.ATTEMPT, state.failed, now, shared)
         return state._replace(committed=True), []
 
 
@@ -195,7 +189,7 @@ def _left(state: m.CallState, now: float) -> float | None:
     return None if state.end is None else max(0.0, state.end - now)
 
 
-_Handler = Callable[[RetryMachine, m.CallState, Any, float, m.Surroundings], m.Step]
+_Handler = Callable[[RetryMachine, m.CallState, Any, float, m.Shared], m.Step]
 
 TRANSITIONS = Transitions[_Handler](
     {

@@ -36,7 +36,7 @@ from grpc_backoff.decide.calls.call_machine import (
     Metadata,
     Progress,
     SeekAnother,
-    Surroundings,
+    Shared,
     ended_early,
 )
 from grpc_backoff.decide.calls.decision import FailedAttempt, GiveUp, Retry, decide
@@ -224,18 +224,16 @@ class SubscriptionMachine(NamedTuple):
     resumes: bool = True
     call_id: str = ""
 
-    def step(self, state: SubscriptionState, input_: Input, now: float, surroundings: Surroundings) -> Step:
+    def step(self, state: SubscriptionState, input_: Input, now: float, shared: Shared) -> Step:
         """Return the state after this input, and the effects that the shell must execute, in this order."""
-        return TRANSITIONS[state.phase, type(input_)](self, state, input_, now, surroundings)
+        return TRANSITIONS[state.phase, type(input_)](self, state, input_, now, shared)
 
-    def _open(self, state: SubscriptionState, _input: Input, now: float, _surroundings: Surroundings) -> Step:
+    def _open(self, state: SubscriptionState, _input: Input, now: float, _shared: Shared) -> Step:
         opens = state.opens + 1
         state = state._replace(phase=_P.OPENING, opened=now, opens=opens, following=None, wake=math.inf)
         return state, [Open(state.metadata)]
 
-    def _first_message(
-        self, state: SubscriptionState, _input: MessageCame, now: float, _surroundings: Surroundings
-    ) -> Step:
+    def _first_message(self, state: SubscriptionState, _input: MessageCame, now: float, _shared: Shared) -> Step:
         effects: list[Effect] = []
         gap = None
         if state.why:
@@ -244,14 +242,14 @@ class SubscriptionMachine(NamedTuple):
         state = state._replace(phase=_P.STREAMING, opens=0, doubts=0, why="", progress=Progress())
         return state, [*effects, Deliver(gap)]
 
-    def _message(self, state: SubscriptionState, _input: MessageCame, _now: float, _surroundings: Surroundings) -> Step:
+    def _message(self, state: SubscriptionState, _input: MessageCame, _now: float, _shared: Shared) -> Step:
         return state, [Deliver()]
 
-    def _over(self, state: SubscriptionState, input_: StreamOver, now: float, surroundings: Surroundings) -> Step:
+    def _over(self, state: SubscriptionState, input_: StreamOver, now: float, shared: Shared) -> Step:
         """Decide what follows the end of a stream (SB-2 to SB-4)."""
         if input_.code == _OK and not self.resumes:
             return _finish(state, SubscriptionEnding.STOPPED)
-        if surroundings.closing:
+        if shared.closing:
             return _finish(state, SubscriptionEnding.FAILED)
         delivered = state.phase is _P.STREAMING
         if not state.why:
@@ -277,7 +275,7 @@ class SubscriptionMachine(NamedTuple):
             left=None if policy.deadline is None else max(0.0, state.gap_began + policy.deadline - now),
             budget_spent=False,  # a reader who waits for good has no other way to go on
             can_refresh=input_.can_refresh,
-            rng=surroundings.rng,
+            rng=shared.rng,
         )
         if isinstance(following, Retry):
             return self._again(state, following, input_, now)
@@ -304,35 +302,31 @@ class SubscriptionMachine(NamedTuple):
         seek: list[Effect] = [SeekAnother(input_.turned_away)] if input_.turned_away else []
         return state._replace(phase=_P.SLEEPING), [*seek, Emit(ended), ArmTimer(wake)]
 
-    def _woken(self, state: SubscriptionState, input_: Woken, now: float, surroundings: Surroundings) -> Step:
+    def _woken(self, state: SubscriptionState, input_: Woken, now: float, shared: Shared) -> Step:
         if now < state.wake:
             return state, [ArmTimer(state.wake)]
         assert isinstance(state.following, Retry), "a subscription sleeps only before it opens a stream"
         if state.following.refresh:  # RT-4: after the wait, so that the stream has fresh credentials
             return state._replace(phase=_P.HOOKED), [CallHook(Hook.REFRESH, now - state.gap_began)]
-        return self._open(state, input_, now, surroundings)
+        return self._open(state, input_, now, shared)
 
-    def _answered(self, state: SubscriptionState, input_: HookDone, now: float, surroundings: Surroundings) -> Step:
+    def _answered(self, state: SubscriptionState, input_: HookDone, now: float, shared: Shared) -> Step:
         if isinstance(state.following, GiveUp):
             return _finish(state, SubscriptionEnding.EXHAUSTED, state.following)
         if input_.metadata is None:
             return _finish(state, SubscriptionEnding.FAILED)
         keys = {key for key, _ in input_.metadata}
         kept = (pair for pair in state.metadata if pair[0] not in keys)
-        return self._open(state._replace(metadata=(*kept, *input_.metadata)), input_, now, surroundings)
+        return self._open(state._replace(metadata=(*kept, *input_.metadata)), input_, now, shared)
 
-    def _broken(self, state: SubscriptionState, _input: OpenBroken, _now: float, _surroundings: Surroundings) -> Step:
+    def _broken(self, state: SubscriptionState, _input: OpenBroken, _now: float, _shared: Shared) -> Step:
         return _finish(state, SubscriptionEnding.FAILED)
 
-    def _cancel(
-        self, state: SubscriptionState, _input: CancelRequested, _now: float, _surroundings: Surroundings
-    ) -> Step:
+    def _cancel(self, state: SubscriptionState, _input: CancelRequested, _now: float, _shared: Shared) -> Step:
         state, effects = _finish(state, SubscriptionEnding.STOPPED)
         return state, [AbandonAttempt(), *effects]
 
-    def _closing(
-        self, state: SubscriptionState, _input: ChannelClosing, _now: float, _surroundings: Surroundings
-    ) -> Step:
+    def _closing(self, state: SubscriptionState, _input: ChannelClosing, _now: float, _shared: Shared) -> Step:
         return _finish(state, SubscriptionEnding.CANCELLED)
 
     def _at(self, state: SubscriptionState, now: float) -> dict[str, Any]:
@@ -350,7 +344,7 @@ def _finish(state: SubscriptionState, ending: SubscriptionEnding, gave_up: GiveU
     return state._replace(phase=_P.DONE, following=None), [CancelTimer(), FinishSubscription(ending, gave_up)]
 
 
-_Handler = Callable[[SubscriptionMachine, SubscriptionState, Any, float, Surroundings], Step]
+_Handler = Callable[[SubscriptionMachine, SubscriptionState, Any, float, Shared], Step]
 
 TRANSITIONS = Transitions[_Handler](
     {

@@ -26,8 +26,6 @@ A retired channel cannot be closed before its last call has ended, because closi
 Times are in seconds on the shell's monotonic clock. `Looked` carries what the shell saw; the effects say when to look
 next. `NotifyOn` asks for a look as soon as the core has left a state: on an event loop, the core notifies; for threads,
 the conductor looks from time to time.
-
-Internal: programs import from `grpc_backoff`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The times that coordinate this library with grpcio's core, in seconds. Their relative order matters.
-
-Internal: programs import from `grpc_backoff`.
-"""
+"""The times that coordinate this library with grpcio's core, in seconds. Their relative order matters."""
 
 from __future__ import annotations
 

@@ -10,8 +10,6 @@ A connection whose health is not known serves. When a stream ends after an answe
 An open stream keeps grpcio's core from closing an idle connection, so this machine does that (CB-14).
 
 The shell is `engine/health.py`. Times are in seconds on the channel's monotonic clock.
-
-Internal: programs import from `grpc_backoff`.
 """
 
 from __future__ import annotations

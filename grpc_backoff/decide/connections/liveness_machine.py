@@ -17,8 +17,6 @@ connection without calls costs nothing. A connection that is not READY is never 
 for the question; that is the end of the machine.
 
 Calls are counted by the shell, which is `engine/liveness.py`. Times are in seconds on the channel's monotonic clock.
-
-Internal: programs import from `grpc_backoff`.
 """
 
 from __future__ import annotations
