@@ -25,7 +25,7 @@ LATE = {
     *(f"grpc_backoff.config.{part}" for part in ("hooks", "policy_string", "service_config", "settings", "sources")),
     *(f"grpc_backoff.policy.{part}" for part in ("budget", "hedging", "jitter", "ledger_settings")),
     *(f"grpc_backoff.policy.{part}" for part in ("presets", "retry", "strategy")),
-    *(f"grpc_backoff.decide.calls.{part}" for part in ("account", "decision", "events", "hedging_machine")),
+    *(f"grpc_backoff.decide.calls.{part}" for part in ("decision", "events", "hedging_machine")),
     *(f"grpc_backoff.decide.calls.{part}" for part in ("retry_machine", "server_hint", "subscription_machine")),
     *(
         f"grpc_backoff.{part}"

@@ -8,7 +8,7 @@ import time
 import uuid
 from dataclasses import dataclass
 
-from grpc_backoff.decide.calls.decision import FailedAttempt
+from grpc_backoff.decide.calls.call_machine import FailedAttempt
 from grpc_backoff.ledger import queries, recording, submitting
 from grpc_backoff.ledger.ledger import open_store
 from grpc_backoff.ledger.records import AttemptReport, Filter, Submission

@@ -11,7 +11,7 @@ import uuid
 from dataclasses import dataclass
 
 from grpc_backoff.config.policy_string import parse_policy
-from grpc_backoff.decide.calls.decision import FailedAttempt
+from grpc_backoff.decide.calls.call_machine import FailedAttempt
 from grpc_backoff.ledger import LedgerSettings, OperationState, queries, recording, submitting
 from grpc_backoff.ledger.ledger import open_store
 from grpc_backoff.ledger.records import AttemptReport, Filter, Submission

@@ -184,7 +184,7 @@ class CallShell(Stepper["h.Input"]):
 
     # The error of an attempt.
 
-    def _failure(self, error: object) -> m.NonOkStatus:
+    def _failure(self, error: object) -> m.FailedAttempt:
         """Return the machine's input for a failed attempt."""
         calls, status = self._calls, self._status(error)
         # Keep pairs: converting grpc's Metadata to a dictionary gives different results in different versions.
@@ -192,7 +192,7 @@ class CallShell(Stepper["h.Input"]):
         code, details, metadata = status.code.name, status.details, (*initial, *trailing)
         link = Link.NONE if self._connection is None else self._connection.link()
         if self._machine.policy is None and not self._machine.reports:
-            return m.NonOkStatus(code, unsent=never_left(Report(code, details, link, metadata=bool(metadata))))
+            return m.FailedAttempt(code, unsent=never_left(Report(code, details, link, metadata=bool(metadata))))
         read = _read if metadata or len(details) > _SHORT else _read_again
         signs = read(code, details, link, metadata)
         refused, can_refresh = calls.stands_in and signs.refused, calls.can_refresh(self._context)
@@ -244,10 +244,10 @@ class CallShell(Stepper["h.Input"]):
         return error
 
 
-def _read(code: str, details: str, link: Link, metadata: tuple[tuple[str, str | bytes], ...]) -> m.NonOkStatus:
+def _read(code: str, details: str, link: Link, metadata: tuple[tuple[str, str | bytes], ...]) -> m.FailedAttempt:
     """Return what the text of a failed attempt says."""
     report = Report(code, details, link, metadata=bool(metadata))
-    return m.NonOkStatus(
+    return m.FailedAttempt(
         report.code,
         unsent=never_left(report),
         refused=was_refused(report),
@@ -259,34 +259,32 @@ def _read(code: str, details: str, link: Link, metadata: tuple[tuple[str, str | 
     )
 
 
-_read_again: Callable[..., m.NonOkStatus] = lru_cache(maxsize=32)(_read)
+_read_again: Callable[..., m.FailedAttempt] = lru_cache(maxsize=32)(_read)
 """`_read` for texts that are likely to come again. Calls that fail together fail alike, and reading costs more than all
 else that follows a failure."""
 
 
 def account_for(status: Status, failed: FailedCall, gave_up: GiveUp | None, by_server: str = "") -> dict[str, Any]:
     """Return the arguments of the `RetriesExhaustedError` of a call that ends with this status (RT-6)."""
-    assert failed.reason is not None, "the hook must have been given the reason"
     assert gave_up is not None, "a call that gives up must have an account"
-    from grpc_backoff.decide.calls.account import Account  # noqa: PLC0415 - few calls give up
     from grpc_backoff.decide.calls.server_hint import STATUS_DETAILS  # noqa: PLC0415 - it is loaded: there was a policy
 
-    account = Account(failed.attempt, failed.took, failed.reason, gave_up.wait, gave_up.asked_by, gave_up.left)
+    account = gave_up.account(failed.attempt, failed.took)
     details, debug = status.details, status.debug_error_string
     # `grpc_status.rpc_status.from_call`, and so google-api-core, refuse a rich status that differs from the details.
     if any(key == STATUS_DETAILS for key, _ in status.trailing_metadata or ()):
-        debug = "; ".join(filter(None, (debug, by_server, str(account))))
+        debug = "; ".join(filter(None, (debug, by_server, account)))
     else:
-        details = "; ".join(filter(None, (details, by_server, str(account))))
+        details = "; ".join(filter(None, (details, by_server, account)))
     return {
         "code": status.code,
         "initial_metadata": status.initial_metadata,
         "trailing_metadata": status.trailing_metadata,
         "details": details,
         "debug_error_string": debug,
-        "attempts": account.attempts,
-        "took": account.took,
-        "reason": account.reason,
-        "wait": account.wait,
-        "left": account.left,
+        "attempts": failed.attempt,
+        "took": failed.took,
+        "reason": gave_up.reason,
+        "wait": gave_up.wait,
+        "left": gave_up.left,
     }

@@ -90,7 +90,7 @@ def _is_hedging(policy: CallPolicy | None) -> TypeIs[HedgingPolicy]:
 def load_retries() -> None:
     """Import what failures of calls with a policy need, before there is one (CH-12)."""
     from grpc_backoff.config import hooks  # noqa: F401, PLC0415
-    from grpc_backoff.decide.calls import account, retry_machine  # noqa: F401, PLC0415 - few programs have a policy
+    from grpc_backoff.decide.calls import retry_machine  # noqa: F401, PLC0415 - few programs have a policy
     from grpc_backoff.decide.calls.server_hint import load_hints  # noqa: PLC0415
     from grpc_backoff.engine import slots  # noqa: F401, PLC0415 - a retry may seek another connection (RT-15)
 

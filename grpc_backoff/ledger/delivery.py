@@ -22,7 +22,7 @@ from grpc_backoff.aio.channel import Channel
 from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.config.policy_string import parse_policy
 from grpc_backoff.config.target import bare_target
-from grpc_backoff.decide.calls.decision import FailedAttempt
+from grpc_backoff.decide.calls.call_machine import FailedAttempt
 from grpc_backoff.ledger import claiming
 from grpc_backoff.ledger.announcing import Announcer
 from grpc_backoff.ledger.calling import Caller, cut

@@ -23,8 +23,8 @@ from grpc_backoff.base.process import CHANCE
 from grpc_backoff.base.status import Link
 from grpc_backoff.config.core_options import SERVICE_CONFIG
 from grpc_backoff.config.file import Config, read_config, resolve_ledger
+from grpc_backoff.decide.calls.call_machine import FailedAttempt
 from grpc_backoff.decide.calls.call_texts import Report, is_oversized, never_ran
-from grpc_backoff.decide.calls.decision import FailedAttempt
 from grpc_backoff.decide.calls.events import WaitSource
 from grpc_backoff.decide.calls.server_hint import ServerHint, read_hint
 from grpc_backoff.ledger import preparing, queries, recording, submitting

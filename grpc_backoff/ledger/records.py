@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.base.record import record
-from grpc_backoff.decide.calls.decision import FailedAttempt
+from grpc_backoff.decide.calls.call_machine import FailedAttempt
 from grpc_backoff.policy.checks import choice, pause
 from grpc_backoff.policy.retry import RetryPolicy
 

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from grpc_backoff.base.record import record
-from grpc_backoff.decide.calls.call_machine import Progress
-from grpc_backoff.decide.calls.decision import FailedAttempt, Retry, decide, is_conflict
+from grpc_backoff.decide.calls.call_machine import FailedAttempt, Progress
+from grpc_backoff.decide.calls.decision import Retry, decide, is_conflict
 from grpc_backoff.ledger.records import CLAIMABLE, AttemptReport, Operation, OperationAttempt, OperationState, Recorded
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.jitter import NoJitter

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from google.protobuf.wrappers_pb2 import StringValue
 
 from grpc_backoff.cli.commands import cli
-from grpc_backoff.decide.calls.decision import FailedAttempt
+from grpc_backoff.decide.calls.call_machine import FailedAttempt
 from grpc_backoff.ledger import Ledger, recording
 from grpc_backoff.ledger.records import AttemptReport
 from grpc_backoff.policy.presets import RETRY_PRESETS

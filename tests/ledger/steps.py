@@ -7,7 +7,7 @@ import inspect
 import random
 
 from grpc_backoff.config.policy_string import parse_policy
-from grpc_backoff.decide.calls.decision import FailedAttempt
+from grpc_backoff.decide.calls.call_machine import FailedAttempt
 from grpc_backoff.ledger import claiming, queries, recording, submitting
 from grpc_backoff.ledger.records import AttemptReport, Filter
 from grpc_backoff.policy.presets import RETRY_PRESETS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from grpc_backoff.decide.calls.decision import FailedAttempt
+from grpc_backoff.decide.calls.call_machine import FailedAttempt
 from grpc_backoff.ledger import queries, recording
 from grpc_backoff.ledger.records import AttemptReport, OperationState
 from tests.ledger.steps import SHOP, STEPS, claimed, submitted

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grpc_backoff.decide.calls.decision import FailedAttempt
+from grpc_backoff.decide.calls.call_machine import FailedAttempt
 from grpc_backoff.ledger import manual, queries, recording
 from grpc_backoff.ledger.records import AttemptReport, Filter, OperationState
 from tests.ledger.conftest import connected, submission

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grpc_backoff.decide.calls.decision import FailedAttempt
+from grpc_backoff.decide.calls.call_machine import FailedAttempt
 from grpc_backoff.ledger import claiming, manual, queries, recording
 from grpc_backoff.ledger.records import AttemptReport, Filter
 from tests.ledger.conftest import execute

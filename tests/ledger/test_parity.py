@@ -10,7 +10,7 @@ import re
 import psycopg
 import pytest
 
-from grpc_backoff.decide.calls.decision import FailedAttempt
+from grpc_backoff.decide.calls.call_machine import FailedAttempt
 from grpc_backoff.ledger import claiming, queries, recording, submitting
 from grpc_backoff.ledger.parameters import parameters
 from grpc_backoff.ledger.records import AttemptReport, Filter, Lease

@@ -18,7 +18,7 @@ import psycopg
 import pytest
 
 from grpc_backoff import OptionError, aio
-from grpc_backoff.decide.calls.decision import FailedAttempt
+from grpc_backoff.decide.calls.call_machine import FailedAttempt
 from grpc_backoff.ledger import (
     Filter,
     Ledger,

@@ -8,7 +8,7 @@ from collections import Counter
 import grpc
 import pytest
 
-from grpc_backoff.decide.calls.decision import FailedAttempt
+from grpc_backoff.decide.calls.call_machine import FailedAttempt
 from grpc_backoff.ledger import (
     Filter,
     Ledger,

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from grpc_backoff.decide.calls.decision import FailedAttempt
+from grpc_backoff.decide.calls.call_machine import FailedAttempt
 from grpc_backoff.ledger import claiming, queries, recording
 from grpc_backoff.ledger.records import LOST, AttemptReport, Filter, OperationState
 from tests.ledger.conftest import submission

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from grpc_backoff.decide.calls.decision import FailedAttempt
+from grpc_backoff.decide.calls.call_machine import FailedAttempt
 from grpc_backoff.ledger import (
     Ledger,
     LedgerSchemaError,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpc_backoff.decide.calls.decision import FailedAttempt
+from grpc_backoff.decide.calls.call_machine import FailedAttempt
 from grpc_backoff.decide.calls.events import WaitSource
 from grpc_backoff.decide.calls.server_hint import ServerHint
 from grpc_backoff.ledger.records import (

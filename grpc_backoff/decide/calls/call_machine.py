@@ -223,20 +223,25 @@ class OkStatus(NamedTuple):
 
 
 @record
-class NonOkStatus(NamedTuple):
-    """The attempt ended with a status other than OK.
+class FailedAttempt(NamedTuple):
+    """The attempt ended with a status other than OK. The machine adds what it knows before it decides what follows.
 
     Attributes:
         code: the name of the status code.
         hint: the server hint, if any (RT-3).
         unsent: whether the call is known never to have left this process.
-        refused: whether the server rejected the stream with a GOAWAY, and the core did not repeat the call.
+        refused: whether a GOAWAY rejected the call before the server processed it, and the core did not repeat it.
         says_refused: whether the status says that the server refused the stream, which is not proven (RT-13).
-        oversized: whether a message exceeded the size limit of the client or of the server.
+        oversized: whether a message exceeded a size limit. That is not retried, because the message would be no
+            smaller and the server may have executed the call.
         can_refresh: whether the credentials can be renewed (RT-4).
         cut: whether the text is the core's own for a stream that ended without the server's status, or for a deadline.
         never_ran: whether no server is said to have executed the call (RT-14).
         turned_away: the HTTP status 502, 503 or 504 that came instead of an answer; 0 if none did (RT-15).
+        own_timeout: added; whether the attempt had less time than the call and has used it, so that DEADLINE_EXCEEDED
+            need not end the call.
+        committed: added; whether part of the response has reached the caller (RT-8).
+        transient: added; whether the failure is retryable whatever its code, as the end of a subscription's stream is.
     """
 
     code: str
@@ -249,6 +254,9 @@ class NonOkStatus(NamedTuple):
     cut: bool = False
     never_ran: bool = False
     turned_away: int = 0
+    own_timeout: bool = False
+    committed: bool = False
+    transient: bool = False
 
 
 @record
@@ -290,7 +298,7 @@ Input = (
     | Missed
     | NoConnection
     | OkStatus
-    | NonOkStatus
+    | FailedAttempt
     | AttemptBroken
     | Committed
     | CallTimerFired
@@ -552,7 +560,7 @@ class CallMachine(NamedTuple):
         return self._failed_waiting(state, _TIMED_OUT, now, shared)
 
     def _failed_waiting(self, state: CallState, code: str, now: float, shared: Shared) -> Step:
-        failed = NonOkStatus(code, never_ran=True)
+        failed = FailedAttempt(code, never_ran=True)
         state, effects = self._after(state._replace(unconnected=True), failed, now, shared)
         return state, [_CANCEL_TIMER, FailAttempt(code), *effects]
 
@@ -561,7 +569,7 @@ class CallMachine(NamedTuple):
     def _succeeded(self, state: CallState, _input: OkStatus, _now: float, _shared: Shared) -> Step:
         return _new(CallState, (_DONE, *state[1:])), [AS_ATTEMPT]
 
-    def _failed(self, state: CallState, input_: NonOkStatus, now: float, shared: Shared) -> Step:
+    def _failed(self, state: CallState, input_: FailedAttempt, now: float, shared: Shared) -> Step:
         waits_on = self.repeatable and input_.unsent and not (state.committed or shared.closing)
         if not waits_on:
             return self._after(state, input_, now, shared)
@@ -569,7 +577,7 @@ class CallMachine(NamedTuple):
             return self._failed_waiting(state, _TIMED_OUT, now, shared)
         return self._attempt(state, now)  # CH-3: the call never left
 
-    def _after(self, state: CallState, input_: NonOkStatus, now: float, shared: Shared) -> Step:
+    def _after(self, state: CallState, input_: FailedAttempt, now: float, shared: Shared) -> Step:
         """Decide what follows a failed attempt: without a policy, the end of the call."""
         return self._end_with(state, Ending.ATTEMPT, input_.code, now, shared)
 
@@ -620,7 +628,7 @@ def finish(state: CallState, ending: Ending) -> Step:
     return state._replace(phase=_DONE, following=None), [_CANCEL_TIMER, Finish(ending)]
 
 
-def ran_out(input_: NonOkStatus, end: float | None, now: float) -> bool:
+def ran_out(input_: FailedAttempt, end: float | None, now: float) -> bool:
     """Return whether a deadline ended a call, whatever its status says (RT-7).
 
     Servers and proxies that heed the deadline end the call themselves, and the core may see that before its own timer
@@ -657,7 +665,7 @@ TRANSITIONS = Transitions[_Handler](
         (CallPhase.RUNNING, Begun): CallMachine._hand_over,
         (CallPhase.RUNNING, NoConnection): CallMachine._ignored,
         (CallPhase.RUNNING, OkStatus): CallMachine._succeeded,
-        (CallPhase.RUNNING, NonOkStatus): CallMachine._failed,
+        (CallPhase.RUNNING, FailedAttempt): CallMachine._failed,
         (CallPhase.RUNNING, AttemptBroken): CallMachine._broken,
         (CallPhase.RUNNING, Committed): CallMachine._commit,
         (CallPhase.RUNNING, CallTimerFired): CallMachine._ignored,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from grpc_backoff.base.record import NamedTuple, record
 from grpc_backoff.base.status import Reason, WaitSource
-from grpc_backoff.decide.calls.call_machine import Progress
+from grpc_backoff.decide.calls.call_machine import FailedAttempt, Progress
 from grpc_backoff.decide.calls.server_hint import ServerHint, hint_window
 from grpc_backoff.policy.backoff import Random
 
@@ -24,35 +24,6 @@ _TIMED_OUT = "DEADLINE_EXCEEDED"
 _CONFLICTS = frozenset({"ABORTED", "ALREADY_EXISTS"})
 _LONGEST = 24 * 60 * 60.0
 """The longest wait, in seconds, that a server can ask for if nothing else limits it (RT-3)."""
-
-
-@record
-class FailedAttempt(NamedTuple):
-    """How one attempt failed.
-
-    Attributes:
-        code: the status code's name.
-        hint: the server hint, if any.
-        own_timeout: whether the attempt had less time than the call and has used it, so that DEADLINE_EXCEEDED need not
-            end the call.
-        refused: whether a GOAWAY rejected the call before the server processed it, and the core did not repeat it.
-        says_refused: whether the failure says that the server refused the stream, which is not proven (RT-13).
-        committed: whether part of the response has reached the caller (RT-8).
-        oversized: whether a message exceeded a size limit. That is not retried, because the message would be no
-            smaller and the server may have executed the call.
-        transient: whether the failure is retryable whatever its code, as the end of a subscription's stream is.
-        never_ran: whether no server is said to have executed the call (RT-14).
-    """
-
-    code: str
-    hint: ServerHint | None = None
-    own_timeout: bool = False
-    refused: bool = False
-    says_refused: bool = False
-    committed: bool = False
-    oversized: bool = False
-    transient: bool = False
-    never_ran: bool = False
 
 
 @record
@@ -89,6 +60,18 @@ class GiveUp(NamedTuple):
     wait: float | None = None
     asked_by: WaitSource | None = None
     left: float | None = None
+
+    def account(self, attempts: int, took: float) -> str:
+        """Return why a call gave up after these attempts and seconds (RT-6).
+
+        The reason comes in fixed words, so that errors can be grouped by it, with the figures at the end.
+        """
+        assert self.reason is not None, "a call that gives up must have a reason"
+        figures = f"{'1 attempt' if attempts == 1 else f'{attempts} attempts'} in {took:.3g} s"
+        if self.wait is not None and self.left is not None:
+            who = "the schedule calls for" if self.asked_by is None else f"the server's {self.asked_by.value} asks for"
+            figures += f"; {who} a wait of {self.wait:.3g} s, but only {self.left:.3g} s are left"
+        return f"gave up: {self.reason.value} ({figures})"
 
 
 def is_retryable(policy: RetryPolicy, failure: FailedAttempt) -> bool:

@@ -69,7 +69,7 @@ class CopyFailed(NamedTuple):
     """The copy ended with a status other than OK before its first message."""
 
     copy: int
-    failure: m.NonOkStatus
+    failure: m.FailedAttempt
 
 
 @record
@@ -323,7 +323,7 @@ _LEAST_PAUSE = 0.01
 
 _Handler = Callable[[HedgingMachine, m.CallState, Any, float, m.Shared], Step]
 _RUNNING, _SLEEPING = m.CallPhase.RUNNING, m.CallPhase.SLEEPING
-_OF_AN_ATTEMPT = {(_RUNNING, kind) for kind in (m.Begun, m.OkStatus, m.NonOkStatus, m.Committed)}
+_OF_AN_ATTEMPT = {(_RUNNING, kind) for kind in (m.Begun, m.OkStatus, m.FailedAttempt, m.Committed)}
 """The pairs in whose place hedged calls have inputs about one of the copies."""
 
 TRANSITIONS = Transitions[_Handler](

@@ -19,7 +19,7 @@ from typing import Any
 from grpc_backoff.base.status import Reason
 from grpc_backoff.base.stepping import ArmTimer, CancelTimer, Emit, Transitions
 from grpc_backoff.decide.calls import call_machine as m
-from grpc_backoff.decide.calls.decision import FailedAttempt, GiveUp, Retry, costs_token, decide, is_conflict
+from grpc_backoff.decide.calls.decision import GiveUp, Retry, costs_token, decide, is_conflict
 from grpc_backoff.decide.calls.events import CallExhausted, CallRetried, CallSucceeded
 
 _TIMED_OUT = "DEADLINE_EXCEEDED"
@@ -47,22 +47,17 @@ class RetryMachine(m.CallMachine):
             effects.append(Emit(CallSucceeded(**self._at(state, now), took=now - state.began)))
         return _new(m.CallState, (_DONE, *state[1:])), effects
 
-    def _after(self, state: m.CallState, input_: m.NonOkStatus, now: float, shared: m.Shared) -> m.Step:
+    def _after(self, state: m.CallState, input_: m.FailedAttempt, now: float, shared: m.Shared) -> m.Step:
         """Decide what follows a failed attempt (RT-2 to RT-9)."""
         late = m.ran_out(input_, state.attempt_end, now)
         code, ending = (_TIMED_OUT, m.Ending.TIMED_OUT) if late else (input_.code, m.Ending.ATTEMPT)
         if shared.closing:
             return self._end_with(state, ending, code, now, shared)
         assert self.policy is not None, "these are the rules of a policy"
-        failure = FailedAttempt(
+        failure = input_._replace(
             code=code,
-            hint=input_.hint,
             own_timeout=state.own_timeout and (late or not m.ended_early(state.attempt_end, now)),
-            refused=input_.refused,
-            says_refused=input_.says_refused,
             committed=state.committed,
-            oversized=input_.oversized,
-            never_ran=input_.never_ran,
         )
         refused = input_.refused and not state.progress.refused
         if shared.tokens is not None and not refused and costs_token(self.policy, failure):  # RT-9

@@ -31,6 +31,7 @@ from grpc_backoff.decide.calls.call_machine import (
     CallHook,
     CancelRequested,
     ChannelClosing,
+    FailedAttempt,
     Hook,
     HookDone,
     Metadata,
@@ -39,7 +40,7 @@ from grpc_backoff.decide.calls.call_machine import (
     Shared,
     ended_early,
 )
-from grpc_backoff.decide.calls.decision import FailedAttempt, GiveUp, Retry, decide
+from grpc_backoff.decide.calls.decision import GiveUp, Retry, decide
 from grpc_backoff.decide.calls.events import CallEvent, CallExhausted, Gap, StreamEnded, StreamResumed
 from grpc_backoff.decide.calls.server_hint import ServerHint
 from grpc_backoff.policy.retry import RetryPolicy
@@ -139,7 +140,7 @@ class StreamOver(NamedTuple):
         can_refresh: whether the credentials can be renewed (RT-4).
         cut: whether the core says that the stream ended without a status from the server.
         headers: whether response headers with metadata had arrived.
-        turned_away: as in `NonOkStatus` (RT-15).
+        turned_away: as in `FailedAttempt` (RT-15).
     """
 
     code: str

@@ -86,7 +86,7 @@ class Run:
     def feed(self, given, after=0.0):
         """Advance the clock by `after` seconds and give the machine an input; return the effects."""
         self.now += after
-        if isinstance(given, m.OkStatus | m.NonOkStatus | m.AttemptBroken | m.NotConnected | m.Begun):
+        if isinstance(given, m.OkStatus | m.FailedAttempt | m.AttemptBroken | m.NotConnected | m.Begun):
             self.in_flight = False
         elif isinstance(given, m.CallTimerFired):
             self.timer = None
@@ -129,7 +129,7 @@ class Run:
 
     def fail(self, code="UNAVAILABLE", after=0.0, **how):
         """Fail the running attempt with this code."""
-        return self.feed(m.NonOkStatus(code, **how), after)
+        return self.feed(m.FailedAttempt(code, **how), after)
 
     def succeed(self, after=0.0):
         """Let the running attempt succeed."""

@@ -47,7 +47,7 @@ INPUTS = {
     m.Missed: m.Missed(),
     m.NoConnection: m.NoConnection(),
     m.OkStatus: m.OkStatus(),
-    m.NonOkStatus: m.NonOkStatus("UNAVAILABLE"),
+    m.FailedAttempt: m.FailedAttempt("UNAVAILABLE"),
     m.AttemptBroken: m.AttemptBroken(),
     m.Committed: m.Committed(),
     m.CallTimerFired: m.CallTimerFired(),
@@ -93,7 +93,7 @@ STEPS = {
     (RUNNING, m.Begun): (DONE, [m.Finish(Ending.ATTEMPT)]),
     (RUNNING, m.NoConnection): (RUNNING, []),
     (RUNNING, m.OkStatus): (DONE, [m.Finish(Ending.ATTEMPT)]),
-    (RUNNING, m.NonOkStatus): (SLEEPING, [m.Emit(RETRIED), m.ArmTimer(BEGAN + 0.5)]),
+    (RUNNING, m.FailedAttempt): (SLEEPING, [m.Emit(RETRIED), m.ArmTimer(BEGAN + 0.5)]),
     (RUNNING, m.AttemptBroken): (DONE, [m.CancelTimer(), m.Finish(Ending.BROKEN)]),
     (RUNNING, m.Committed): (RUNNING, []),
     (RUNNING, m.CallTimerFired): (RUNNING, []),
@@ -148,9 +148,9 @@ def story(run, *steps, **seen):
 
 
 TOO_LATE = [m.CancelTimer(), m.FailAttempt("DEADLINE_EXCEEDED"), *OVER]
-UNAVAILABLE, ABORTED = m.NonOkStatus("UNAVAILABLE"), m.NonOkStatus("ABORTED")
-UNSENT = m.NonOkStatus("UNAVAILABLE", unsent=True)
-EXPIRED = m.NonOkStatus("UNAUTHENTICATED", can_refresh=True)
+UNAVAILABLE, ABORTED = m.FailedAttempt("UNAVAILABLE"), m.FailedAttempt("ABORTED")
+UNSENT = m.FailedAttempt("UNAVAILABLE", unsent=True)
+EXPIRED = m.FailedAttempt("UNAUTHENTICATED", can_refresh=True)
 UNHURRIED = {"wait_for_ready": True, "timeout": 60.0}
 STORIES = {
     # Waiting for a connection.
@@ -243,7 +243,7 @@ STORIES = {
         partial(running, OWN_TIME, timeout=60.0),
         m.Committed(),
         1.0,
-        m.NonOkStatus("DEADLINE_EXCEEDED"),
+        m.FailedAttempt("DEADLINE_EXCEEDED"),
         effects=OVER,
         events=[],
     ),
@@ -462,6 +462,6 @@ def test_closing(reach):
 def test_a_step_changes_nothing_but_its_result():
     """CH-7: the machine is a pure function: the same state and input always give the same state and effects."""
     run = running(timeout=5.0)
-    for given in (m.NotConnected(), m.NonOkStatus("UNAVAILABLE"), m.OkStatus()):
+    for given in (m.NotConnected(), m.FailedAttempt("UNAVAILABLE"), m.OkStatus()):
         one, other = (run.machine.step(run.state, given, 101.0, run.around) for _ in range(2))
         assert one == other

@@ -537,3 +537,25 @@ def test_decorrelated():
         seen.append(following.delay)
 
     assert seen == [3.0, 9.0, 14.0, 27.0, 0.25, 3.0]
+
+
+TOLD = {
+    (1, 0.0, GiveUp(Reason.STOPPED)): ("gave up: the server asked the client not to retry (1 attempt in 0 s)"),
+    (5, 12.345, GiveUp(Reason.ATTEMPTS)): "gave up: no attempts are left (5 attempts in 12.3 s)",
+    (2, 1.0, GiveUp(Reason.DEADLINE)): ("gave up: the deadline leaves no time for another attempt (2 attempts in 1 s)"),
+    (2, 1.0, GiveUp(Reason.DEADLINE, wait=5.0, left=0.5)): (
+        "gave up: the deadline leaves no time for another attempt (2 attempts in 1 s; the schedule calls for a wait of "
+        "5 s, but only 0.5 s are left)"
+    ),
+    (1, 0.002, GiveUp(Reason.DEADLINE, wait=5.0, asked_by=WaitSource.PUSHBACK, left=0.998)): (
+        "gave up: the deadline leaves no time for another attempt (1 attempt in 0.002 s; the server's "
+        "grpc-retry-pushback-ms asks for a wait of 5 s, but only 0.998 s are left)"
+    ),
+}
+
+
+@pytest.mark.parametrize(("given_up", "text"), TOLD.items())
+def test_account(given_up, text):
+    """RT-3, RT-6: the text gives a fixed reason first, then the figures."""
+    attempts, took, decision = given_up
+    assert decision.account(attempts, took) == text

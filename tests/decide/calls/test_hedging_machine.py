@@ -135,7 +135,7 @@ def hedged(copies=1, **how):
 
 
 def failed(copy, code="UNAVAILABLE", **how):
-    return CopyFailed(copy, m.NonOkStatus(code, **how))
+    return CopyFailed(copy, m.FailedAttempt(code, **how))
 
 
 def spent_tokens():
@@ -347,7 +347,7 @@ def test_every_copy_has_the_time_that_is_left():
     assert [effect.seconds for effect in run.begun] == pytest.approx([0.3, 0.25])
 
 
-@pytest.mark.parametrize("given", [m.OkStatus(), m.NonOkStatus("INTERNAL"), m.Begun(), m.HookDone()])
+@pytest.mark.parametrize("given", [m.OkStatus(), m.FailedAttempt("INTERNAL"), m.Begun(), m.HookDone()])
 def test_an_input_that_is_not_in_the_table_is_illegal(given):
     """HG-1: the table defines all transitions."""
     with pytest.raises(IllegalTransition):
@@ -368,7 +368,7 @@ def test_any_life_ends_as_one_copy(rng: random.Random, most, limited):
         if run.state.phase is CallPhase.WAITING:
             choices = [m.ConnectionReady()]
         if run.state.phase is CallPhase.RUNNING and live:
-            failure = m.NonOkStatus("UNAVAILABLE", hint=rng.choice([None, LATER, STOP]))
+            failure = m.FailedAttempt("UNAVAILABLE", hint=rng.choice([None, LATER, STOP]))
             choices += [CopyFailed(rng.choice(live), failure), CopyFailed(live[0], failure)]
         if run.timer is not None and run.state.phase is not CallPhase.WAITING:
             choices += [m.CallTimerFired()] * 2

@@ -125,7 +125,7 @@ class Lives(RuleBasedStateMachine):
             if min(due) == ends:
                 run.now = max(run.now, ends)
                 unsent = ends_as == "unsent"
-                self.feed(m.NonOkStatus("UNAVAILABLE" if unsent else ends_as, unsent=unsent))
+                self.feed(m.FailedAttempt("UNAVAILABLE" if unsent else ends_as, unsent=unsent))
             elif late and not self.prompt:  # other inputs may arrive before a late timer
                 self.late = True
                 run.now = max(run.now, run.timer) + late
@@ -188,7 +188,7 @@ class Lives(RuleBasedStateMachine):
     def attempt_fails(self, code, hint, kind, can_refresh):
         run = self.run
         progress, events = run.state.progress, len(run.events)
-        self.feed(m.NonOkStatus(code, hint, can_refresh=can_refresh, **({kind: True} if kind else {})))
+        self.feed(m.FailedAttempt(code, hint, can_refresh=can_refresh, **({kind: True} if kind else {})))
         if kind == "unsent" and run.machine.repeatable and self.fresh and len(run.events) == events:
             assert run.state.progress == progress, "what never left counts for nothing"
 

@@ -302,7 +302,7 @@ def test_events_that_nobody_hears(delay):
     run = running(repeatable=True)
     run.around.heard = False
     hint = None if delay else ServerHint(0.0, WaitSource.PUSHBACK)
-    effects = run.feed(m.NonOkStatus("UNAVAILABLE", hint=hint))
+    effects = run.feed(m.FailedAttempt("UNAVAILABLE", hint=hint))
     assert [type(effect) for effect in effects] == [m.ArmTimer if delay else m.Begin]
     if delay:
         run.feed(m.CallTimerFired(), run.timer - run.now)
@@ -444,18 +444,18 @@ def test_woken_too_late(reach, late):
 @pytest.mark.parametrize(
     ("policy", "given", "left"),
     [
-        pytest.param(POLICY, [m.NonOkStatus("UNAVAILABLE")], 8, id="a retried failure"),
-        pytest.param(POLICY, [m.NonOkStatus("INTERNAL")], 9, id="another failure"),
-        pytest.param(POLICY, [m.NonOkStatus("INTERNAL", hint=STOP)], 8, id="the server wants no retry"),
-        pytest.param(POLICY, [m.NonOkStatus("UNAVAILABLE", hint=STOP)], 8, id="the same with a code that is retried"),
-        pytest.param(POLICY, [m.NonOkStatus("INTERNAL", hint=AT_ONCE)], 9, id="a pushback of another failure"),
-        pytest.param(POLICY, [m.Committed(), m.NonOkStatus("UNAVAILABLE")], 8, id="RT-8: a committed call"),
+        pytest.param(POLICY, [m.FailedAttempt("UNAVAILABLE")], 8, id="a retried failure"),
+        pytest.param(POLICY, [m.FailedAttempt("INTERNAL")], 9, id="another failure"),
+        pytest.param(POLICY, [m.FailedAttempt("INTERNAL", hint=STOP)], 8, id="the server wants no retry"),
+        pytest.param(POLICY, [m.FailedAttempt("UNAVAILABLE", hint=STOP)], 8, id="the same with a code that is retried"),
+        pytest.param(POLICY, [m.FailedAttempt("INTERNAL", hint=AT_ONCE)], 9, id="a pushback of another failure"),
+        pytest.param(POLICY, [m.Committed(), m.FailedAttempt("UNAVAILABLE")], 8, id="RT-8: a committed call"),
         pytest.param(POLICY, [m.NotConnected(), m.NoConnection()], 8, id="no connection"),
         pytest.param(POLICY, [m.OkStatus()], 9.5, id="an answer"),
-        pytest.param(None, [m.NonOkStatus("UNAVAILABLE")], 9, id="no policy"),
+        pytest.param(None, [m.FailedAttempt("UNAVAILABLE")], 9, id="no policy"),
         pytest.param(None, [m.OkStatus()], 9, id="an answer without a policy"),
-        pytest.param(policy_of(max_attempts=1), [m.NonOkStatus("UNAVAILABLE")], 9, id="one attempt"),
-        pytest.param(policy_of(max_attempts=1), [m.NonOkStatus("UNAVAILABLE", hint=STOP)], 9, id="one, and no retry"),
+        pytest.param(policy_of(max_attempts=1), [m.FailedAttempt("UNAVAILABLE")], 9, id="one attempt"),
+        pytest.param(policy_of(max_attempts=1), [m.FailedAttempt("UNAVAILABLE", hint=STOP)], 9, id="one, and no retry"),
     ],
 )
 def test_what_costs_a_token(policy, given, left):
@@ -518,5 +518,5 @@ def test_turned_away_without_a_retry(policy, committed):
     run = running(policy)
     if committed:
         run.feed(m.Committed())
-    run.feed(m.NonOkStatus("UNAVAILABLE", turned_away=503))
+    run.feed(m.FailedAttempt("UNAVAILABLE", turned_away=503))
     assert not [effect for effect in run.effects if isinstance(effect, m.SeekAnother)]
