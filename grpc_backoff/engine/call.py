@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextvars import copy_context
 from functools import lru_cache
 from sys import modules
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import grpc
 
@@ -36,7 +36,7 @@ from grpc_backoff.telemetry.trace import OPENTELEMETRY, CallId, CallSpans, curre
 
 if TYPE_CHECKING:
     from grpc_backoff.config.hooks import FailedCall
-    from grpc_backoff.decide.calls import hedging_machine as h
+    from grpc_backoff.decide.calls import hedging_machine as h  # noqa: F401 - the inputs of `CallShell`
     from grpc_backoff.decide.calls.decision import GiveUp
     from grpc_backoff.decide.calls.events import CallEvent
     from grpc_backoff.engine.method import Arguments
@@ -51,10 +51,6 @@ _FEW = range(11)
 
 _SHORT = 256
 """How many characters of a text are worth keeping."""
-
-
-CallRules: TypeAlias = "m.CallMachine | h.HedgingMachine"
-"""The rules for calls to one method."""
 
 
 AttemptsT_co = TypeVar("AttemptsT_co", covariant=True)
@@ -78,7 +74,7 @@ class CallSetup(NamedTuple, Generic[AttemptsT_co]):
     """
 
     calls: Any  # those of one API
-    machine: CallRules
+    machine: m.CallMachine
     attempts: AttemptsT_co
     timeout: float | None
     limit: float | None

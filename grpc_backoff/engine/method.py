@@ -16,7 +16,6 @@ import grpc
 from grpc_backoff.base.base_errors import OptionError, shown
 from grpc_backoff.base.record import NamedTuple, record
 from grpc_backoff.decide.calls.call_machine import CallMachine, Metadata
-from grpc_backoff.engine.call import CallRules
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
@@ -51,7 +50,7 @@ class Arguments(NamedTuple):
         )
 
 
-class _Machines(dict[tuple[bool, bool, bool, bool], CallRules]):
+class _Machines(dict[tuple[bool, bool, bool, bool], CallMachine]):
     """The machines for one method's calls, each created when it is first needed; one serves all calls of its kind.
 
     A key says whether the method's policy applies, and has the machine's `wait_for_ready`, `by_config` and
@@ -62,20 +61,20 @@ class _Machines(dict[tuple[bool, bool, bool, bool], CallRules]):
         super().__init__()
         self._of = target, method, policy
 
-    def __missing__(self, kind: tuple[bool, bool, bool, bool]) -> CallRules:
-        (target, method, policy), (applies, *flags) = self._of, kind
+    def __missing__(self, kind: tuple[bool, bool, bool, bool]) -> CallMachine:
+        (target, method, policy), (applies, waits, by_config, repeatable) = self._of, kind
         policy = policy if applies else None
-        machine: CallRules
+        machine: CallMachine
         if _is_hedging(policy):
             from grpc_backoff.decide.calls.hedging_machine import HedgingMachine  # noqa: PLC0415 - few calls are hedged
 
-            machine = self[kind] = HedgingMachine(CallMachine(target, method, None, *flags[:2]), policy)
+            machine = self[kind] = HedgingMachine(target, method, None, waits, by_config, hedging=policy)
         elif policy is not None:
             from grpc_backoff.decide.calls.retry_machine import RetryMachine  # noqa: PLC0415 - it is loaded: see `Method`
 
-            machine = self[kind] = RetryMachine(target, method, policy, *flags)
+            machine = self[kind] = RetryMachine(target, method, policy, waits, by_config, repeatable)
         else:
-            machine = self[kind] = CallMachine(target, method, None, *flags)
+            machine = self[kind] = CallMachine(target, method, None, waits, by_config, repeatable)
         return machine
 
 
@@ -186,7 +185,7 @@ class Method:
     def sends(self, request: object) -> bool:
         """Return whether grpc sends this request, or reads requests from it."""
 
-    def _rules(self, policy: CallPolicy | None, wait_for_ready: bool | None, *, may_break: bool) -> CallRules:
+    def _rules(self, policy: CallPolicy | None, wait_for_ready: bool | None, *, may_break: bool) -> CallMachine:
         """Return the rules for a call with the method's policy, or with None, and with this argument.
 
         A wait-for-ready call is repeated if the connection breaks just as the call is assigned to it. A call that has

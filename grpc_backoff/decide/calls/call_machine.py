@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from grpc_backoff.decide.calls.decision import GiveUp, Retry
     from grpc_backoff.decide.calls.resets import Calm
     from grpc_backoff.decide.calls.server_hint import ServerHint
+    from grpc_backoff.policy.hedging import HedgingPolicy
     from grpc_backoff.policy.retry import RetryPolicy
 
 Metadata = tuple[tuple[str, str | bytes], ...]
@@ -432,6 +433,7 @@ class CallMachine(NamedTuple):
         wait_for_ready: whether attempts keep waiting after a failure to connect (CH-3).
         by_config: whether `wait_for_ready` comes only from the service config.
         repeatable: whether the shell keeps the requests, so that it can repeat an attempt that never left this process.
+        hedging: the hedging policy, which only a `HedgingMachine` follows.
     """
 
     target: str
@@ -440,6 +442,7 @@ class CallMachine(NamedTuple):
     wait_for_ready: bool = False
     by_config: bool = False
     repeatable: bool = False
+    hedging: HedgingPolicy | None = None
 
     @property
     def handed_over(self) -> bool:

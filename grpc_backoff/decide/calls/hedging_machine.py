@@ -7,7 +7,7 @@ decides about the copies: when the next one is sent, which one the call ends as,
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from grpc_backoff.base.record import NamedTuple, record
@@ -109,36 +109,18 @@ class EmitAtEnd(NamedTuple):
 
 
 Effect = m.Effect | Choose | EmitAtEnd
-Step = tuple[m.CallState, list[Effect]]
+Step = tuple[m.CallState, list[Any]]  # of `Effect`, which are more than the call machine's
 
 
-@dataclass(frozen=True, slots=True)
-class HedgingMachine:
-    """The rules for hedged calls to one method, without state.
+class HedgingMachine(m.CallMachine):
+    """The rules for hedged calls to one method; the attributes are those of `CallMachine`.
 
-    Attributes:
-        waits: the rules for a call without a connection; it has no retry policy.
-        hedging: the hedging policy.
-        policy: None, because a hedged call is not retried.
-        reports: as in `CallMachine`.
-        handed_over: whether the call is a copy's own from the moment that it has an attempt, which is always so.
+    Such a call is a copy's own from the moment that it has an attempt, so it is always handed over.
     """
 
-    waits: m.CallMachine
+    __slots__ = ()
     hedging: HedgingPolicy
-    policy: None = field(default=None, init=False)
-    reports: bool = field(default=True, init=False)
-    handed_over: bool = field(default=True, init=False)
-
-    @property
-    def target(self) -> str:
-        """The channel's target as given."""
-        return self.waits.target
-
-    @property
-    def method(self) -> str:
-        """The method's path."""
-        return self.waits.method
+    reports = True
 
     def begin(
         self,
@@ -152,7 +134,7 @@ class HedgingMachine:
         """Start a call with its first copy; the arguments are as for `CallMachine.begin`."""
         if self.hedging.deadline is not None:
             limit = self.hedging.deadline if limit is None else min(limit, self.hedging.deadline)
-        call, first = self.waits.begin(now, timeout, limit, call_id=call_id, trace_id=trace_id)
+        call, first = super().begin(now, timeout, limit, call_id=call_id, trace_id=trace_id)
         due = now + self.hedging.hedging_delay
         copies = _new(Copies, (1, _FIRST_ALONE, False, True, due, 0))
         return _new(m.CallState, (*call[:-1], copies)), _new(m.Begin, (first.seconds, first.metadata, due))
@@ -162,18 +144,9 @@ class HedgingMachine:
         spans = [span for span in (timeout, self.hedging.deadline) if span is not None]
         return now + min(spans) if spans else None
 
-    def ended(self, state: m.CallState) -> m.CallState:
-        """Return the state of a call that was ended by an exception in a step."""
-        return self.waits.ended(state)
-
     def step(self, state: m.CallState, input_: Input, now: float, shared: m.Shared) -> Step:
         """Return the state after this input, and the effects that the shell must execute, in this order."""
         return TRANSITIONS[state.phase, type(input_)](self, state, input_, now, shared)
-
-    def _as_any(self, state: m.CallState, input_: Any, now: float, shared: m.Shared) -> Step:
-        """Take the step of a call without a policy."""
-        state, effects = self.waits.step(state, input_, now, shared)
-        return state, [*effects]
 
     def _begun(self, state: m.CallState, _input: CopyBegun, now: float, _shared: m.Shared) -> Step:
         copies = state.copies
@@ -184,9 +157,7 @@ class HedgingMachine:
         return state, effects
 
     def _about(self, state: m.CallState, copy: int, now: float) -> dict[str, Any]:
-        """Return the fields that all events have."""
-        where = {"target": self.waits.target, "method": self.waits.method}
-        return {**where, "at": now, "attempt": copy, "call_id": str(state.call_id)}
+        return {**self._at(state, now), "attempt": copy}
 
     def _await_next(self, state: m.CallState, copies: Copies, at: float) -> Step:
         """Let the next copy follow at this time, if there is one."""
@@ -247,14 +218,14 @@ class HedgingMachine:
         left = state.copies.more and state.copies.sent < self.hedging.max_attempts
         return left and not (spent or shared.closing or expired)
 
-    def _failed(self, state: m.CallState, input_: CopyFailed, now: float, shared: m.Shared) -> Step:
-        state, effects = self._after(state, input_, now, shared)
+    def _copy_failed(self, state: m.CallState, input_: CopyFailed, now: float, shared: m.Shared) -> Step:
+        state, effects = self._after_failure(state, input_, now, shared)
         status = input_.failure.turned_away
         if status and state.phase is not _DONE and state.copies.more:  # RT-15
             effects = [m.SeekAnother(status), *effects]
         return state, effects
 
-    def _after(self, state: m.CallState, input_: CopyFailed, now: float, shared: m.Shared) -> Step:
+    def _after_failure(self, state: m.CallState, input_: CopyFailed, now: float, shared: m.Shared) -> Step:
         copies, failure = state.copies, input_.failure
         hint = failure.hint if failure.hint and failure.hint.source is WaitSource.PUSHBACK else None
         late = m.ran_out(failure, state.end, now)  # RT-7
@@ -298,24 +269,24 @@ class HedgingMachine:
         at = left_until(state.began, now) if copies.starting or len(copies.live) > 1 else None
         return _new(m.CallState, (_DONE, *state[1:])), [_new(Choose, (copy, at, end))]
 
-    def _cancel(self, state: m.CallState, _input: m.CancelRequested, _now: float, _shared: m.Shared) -> Step:
-        return self.waits.ended(state), [Choose(None, end=m.Finish(m.Ending.CANCELLED))]
+    def _cancel_all(self, state: m.CallState, _input: m.CancelRequested, _now: float, _shared: m.Shared) -> Step:
+        return self.ended(state), [Choose(None, end=m.Finish(m.Ending.CANCELLED))]
 
-    def _not_connected(self, state: m.CallState, input_: m.NotConnected, now: float, shared: m.Shared) -> Step:
+    def _copy_not_connected(self, state: m.CallState, input_: m.NotConnected, now: float, shared: m.Shared) -> Step:
         """Without a connection, skip this copy if there are others; otherwise, wait as any call does."""
         copies = state.copies
         if not copies.starting:
-            return self._as_any(state._replace(copies=Copies()), input_, now, shared)
+            return self._not_connected(state._replace(copies=Copies()), input_, now, shared)
         if not copies.live:
-            return self._as_any(state, input_, now, shared)
+            return self._not_connected(state, input_, now, shared)
         skipped = copies._replace(sent=copies.sent - 1, starting=False)
         return self._await_next(state, skipped, now + max(self.hedging.hedging_delay, _LEAST_PAUSE))
 
-    def _broken(self, state: m.CallState, input_: m.AttemptBroken, now: float, shared: m.Shared) -> Step:
+    def _copy_broken(self, state: m.CallState, input_: m.AttemptBroken, now: float, shared: m.Shared) -> Step:
         copies = state.copies
         if copies.live and copies.starting:
             return state._replace(copies=copies._replace(starting=False, more=False, due=None)), []
-        return self._as_any(state, input_, now, shared)
+        return self._broken(state, input_, now, shared)
 
 
 _LEAST_PAUSE = 0.01
@@ -328,15 +299,15 @@ _OF_AN_ATTEMPT = {(_RUNNING, kind) for kind in (m.Begun, m.OkStatus, m.FailedAtt
 
 TRANSITIONS = Transitions[_Handler](
     {
-        **dict.fromkeys(m.TRANSITIONS.keys() - _OF_AN_ATTEMPT, HedgingMachine._as_any),
-        (_RUNNING, m.NotConnected): HedgingMachine._not_connected,
+        **{pair: handler for pair, handler in m.TRANSITIONS.items() if pair not in _OF_AN_ATTEMPT},
+        (_RUNNING, m.NotConnected): HedgingMachine._copy_not_connected,
         (_RUNNING, CopyBegun): HedgingMachine._begun,
         (_RUNNING, CopyAnswered): HedgingMachine._answered,
-        (_RUNNING, CopyFailed): HedgingMachine._failed,
+        (_RUNNING, CopyFailed): HedgingMachine._copy_failed,
         (_RUNNING, CopyHeld): HedgingMachine._held,
-        (_RUNNING, m.AttemptBroken): HedgingMachine._broken,
+        (_RUNNING, m.AttemptBroken): HedgingMachine._copy_broken,
         (_RUNNING, m.CallTimerFired): HedgingMachine._timer_fired,
-        (_RUNNING, m.CancelRequested): HedgingMachine._cancel,
+        (_RUNNING, m.CancelRequested): HedgingMachine._cancel_all,
         (_SLEEPING, m.CallTimerFired): HedgingMachine._timer_fired,
     }
 )

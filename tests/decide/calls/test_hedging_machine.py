@@ -39,7 +39,7 @@ class Hedged:
 
     def __init__(self, *, timeout=None, tokens=None, wait_for_ready=False, **policy):
         hedging = HedgingPolicy(**{"hedging_delay": DELAY, "max_attempts": 3} | policy)
-        self.machine = HedgingMachine(m.CallMachine(TARGET, METHOD, wait_for_ready=wait_for_ready), hedging)
+        self.machine = HedgingMachine(TARGET, METHOD, wait_for_ready=wait_for_ready, hedging=hedging)
         self.around = Around(tokens=tokens)
         self.now, self.timer, self.starting = BEGAN, None, True
         self.chosen, self.finish, self.events, self.left_until = [], None, [], None
