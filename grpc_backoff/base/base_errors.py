@@ -38,7 +38,6 @@ class OptionError(GrpcBackoffError, ValueError):
     def __init__(
         self, key: str, value: object, allowed: str, meant: str | None = None, problem: str | None = None
     ) -> None:
-        """Store the parts from which the message is built."""
         super().__init__(key, value, allowed, meant, problem)
         self.key = key
         self.value = value
@@ -65,7 +64,6 @@ class ConfigError(GrpcBackoffError, ValueError):
     """
 
     def __init__(self, path: str, problem: str, key: str | None = None) -> None:
-        """Store the parts from which the message is built."""
         super().__init__(path, problem, key)
         self.path = path
         self.problem = problem
@@ -86,7 +84,6 @@ class ConnectError(GrpcBackoffError):
     """
 
     def __init__(self, failure: Failure, redials: int = 0) -> None:
-        """Store the failure, whose text is the message."""
         super().__init__(failure)
         self.failure = failure
         self.redials = redials

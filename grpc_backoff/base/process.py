@@ -20,14 +20,11 @@ class _Process:
 
     def __init__(self) -> None:
         self.pid = getpid()
-        self._reactions: list[Callable[[], object]] = []
+        self.reactions: list[Callable[[], object]] = []
         self.preparations: list[Callable[[], object]] = []
         self._noticing: dict[int, threading.RLock] = {}
         self._beginning: int | None = None
         """The process in which the reactions run just now."""
-
-    def react(self, reaction: Callable[[], object]) -> None:
-        self._reactions.append(reaction)
 
     def notice(self) -> None:
         """Begin anew once; other threads of the child wait until that is done."""
@@ -45,7 +42,7 @@ class _Process:
         """React to a fork, in the order in which the reactions were registered."""
         self._beginning = getpid()
         try:
-            for reaction in tuple(self._reactions):
+            for reaction in tuple(self.reactions):
                 reaction()
         finally:
             self.pid = getpid()  # not earlier, because other threads take it for the sign that all is done
@@ -61,7 +58,7 @@ if hasattr(os, "register_at_fork"):
 
 def after_fork(reaction: Callable[[], object]) -> None:
     """Register a function that runs once in the child of each fork, before a channel is used there."""
-    _PROCESS.react(reaction)
+    _PROCESS.reactions.append(reaction)
 
 
 def before_fork(preparation: Callable[[], object]) -> None:

@@ -23,7 +23,6 @@ class Transitions(dict[tuple[enum.Enum, type[Any]], HandlerT]):
     """A machine's transitions: for each pair of phase and kind of input, the function that takes the step."""
 
     def __init__(self, pairs: Mapping[tuple[enum.Enum, type[Any]], HandlerT]) -> None:
-        """Take the pairs."""
         super().__init__(pairs)
 
     @classmethod
@@ -86,7 +85,6 @@ class Stepper(ABC, Generic[InputT]):
     """The armed timer; None if no timer is armed."""
 
     def __init__(self) -> None:
-        """Start without inputs."""
         self._inputs: list[InputT] = []  # a deque would take a dozen times the memory, for one or two inputs
 
     def feed(self, input_: InputT) -> None:

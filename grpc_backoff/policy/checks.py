@@ -241,12 +241,8 @@ def read_duration(value: object) -> float | None:
 def checked(checks: Mapping[str, Check[Any]]) -> Callable[[KindT], KindT]:
     """Make a frozen dataclass check its fields when it is created; the arguments and errors are those of `hold`."""
 
-    def check_fields(policy: DataclassInstance) -> None:
-        """Check the fields and convert numbers to floats; OptionError if one is invalid."""
-        hold(policy, checks)
-
     def with_checks(kind: KindT) -> KindT:
-        kind.__post_init__ = check_fields  # type: ignore[attr-defined]
+        kind.__post_init__ = lambda policy: hold(policy, checks)  # type: ignore[attr-defined]
         return kind
 
     return with_checks

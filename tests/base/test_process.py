@@ -28,8 +28,8 @@ def test_reactions(forked):
     """FK-1: reactions run once for each fork, in order, and not at all without one."""
     here, fork = forked
     said = []
-    here.react(lambda: said.append("first"))
-    here.react(lambda: said.append("second"))
+    here.reactions.append(lambda: said.append("first"))
+    here.reactions.append(lambda: said.append("second"))
     notice_fork(process=here)
     assert said == []
     for times in (1, 2):
@@ -43,7 +43,7 @@ def test_the_callback(forked):
     """FK-1: where the callback of a fork has run, the first use of a channel does not run the reactions again."""
     here, fork = forked
     said = []
-    here.react(lambda: said.append("ran"))
+    here.reactions.append(lambda: said.append("ran"))
     getpid = fork()
     here.begin_anew()
     notice_fork(getpid, here)
@@ -55,7 +55,7 @@ def test_a_reaction_that_asks(forked):
     here, fork = forked
     said = []
     getpid = fork()
-    here.react(lambda: said.append("ran") or notice_fork(getpid, here))
+    here.reactions.append(lambda: said.append("ran") or notice_fork(getpid, here))
     notice_fork(getpid, here)
     assert said == ["ran"]
 
@@ -64,7 +64,7 @@ def test_threads(forked):
     """FK-1: the first uses in several threads run the reactions once, and all threads wait until they have run."""
     here, fork = forked
     said, seen = [], []
-    here.react(lambda: time.sleep(0.1) or said.append("ran"))
+    here.reactions.append(lambda: time.sleep(0.1) or said.append("ran"))
     getpid = fork()
     threads = [threading.Thread(target=lambda: notice_fork(getpid, here) or seen.append(tuple(said))) for _ in range(8)]
     for thread in threads:
@@ -79,7 +79,7 @@ def test_a_lock_of_the_parent(forked):
     here, fork = forked
     said, goes_on, began = [], threading.Event(), threading.Event()
     getpid = fork()
-    here.react(lambda: said.append("ran") or began.set() or (len(said) == 1 and goes_on.wait(20)))
+    here.reactions.append(lambda: said.append("ran") or began.set() or (len(said) == 1 and goes_on.wait(20)))
     thread = threading.Thread(target=lambda: notice_fork(getpid, here))
     thread.start()
     assert began.wait(20)

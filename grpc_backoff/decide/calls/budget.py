@@ -22,7 +22,6 @@ class RetryTokens:
     """One target's tokens, shared by all channels to the target in this process that have the same budget."""
 
     def __init__(self, budget: RetryBudget, guard: Guard = nullcontext) -> None:
-        """Start with a full budget."""
         self._guard = guard
         self._most = _thousandths(budget.max_tokens)
         self._refund = _thousandths(budget.token_ratio)

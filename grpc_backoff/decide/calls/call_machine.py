@@ -474,7 +474,7 @@ class CallMachine(NamedTuple):
         """
         policy, end = self.policy, None if timeout is None else now + timeout
         if limit is not None or (policy is not None and policy.deadline is not None):
-            end = _earliest(now, timeout, limit, None if policy is None else policy.deadline)
+            end = earliest(now, timeout, limit, None if policy is None else policy.deadline)
         own = policy is not None and policy.timeout is not None
         attempt_end, own_timeout = self._attempt_end(now, end) if own else (end, False)
         seconds = None if attempt_end is None else attempt_end - now
@@ -485,7 +485,7 @@ class CallMachine(NamedTuple):
         """Return the deadline for `time_remaining` of a call that begins now; it ignores the service config's limit."""
         if self.policy is None or self.policy.deadline is None:
             return None if timeout is None else now + timeout
-        return _earliest(now, timeout, self.policy.deadline)
+        return earliest(now, timeout, self.policy.deadline)
 
     def ended(self, state: CallState) -> CallState:
         """Return the state of a call that was ended by an exception in a step."""
@@ -498,7 +498,6 @@ class CallMachine(NamedTuple):
     # The start of an attempt, until it has a connection.
 
     def _attempt(self, state: CallState, now: float, **changes: Any) -> Step:
-        """Start another attempt, with these fields of the state changed."""
         end, own_timeout = self._attempt_end(now, state.end)
         seconds = None if end is None else end - now
         state = state._replace(
@@ -519,9 +518,6 @@ class CallMachine(NamedTuple):
         if own is not None and (end is None or now + own < end):
             return now + own, True
         return end, False
-
-    def _hand_over(self, state: CallState, _input: Begun, _now: float, _shared: Shared) -> Step:
-        return _new(CallState, (_DONE, *state[1:])), [AS_ATTEMPT]
 
     def _not_connected(self, state: CallState, input_: NotConnected, now: float, _shared: Shared) -> Step:
         """Wait for a connection, or fail with the last dial's error (CH-3, SH-3)."""
@@ -569,7 +565,7 @@ class CallMachine(NamedTuple):
 
     # The end of an attempt.
 
-    def _succeeded(self, state: CallState, _input: OkStatus, _now: float, _shared: Shared) -> Step:
+    def _succeeded(self, state: CallState, _input: Begun | OkStatus, _now: float, _shared: Shared) -> Step:
         return _new(CallState, (_DONE, *state[1:])), [AS_ATTEMPT]
 
     def _failed(self, state: CallState, input_: FailedAttempt, now: float, shared: Shared) -> Step:
@@ -585,7 +581,6 @@ class CallMachine(NamedTuple):
         return self._end_with(state, Ending.ATTEMPT, input_.code, now, shared)
 
     def _end_with(self, state: CallState, ending: Ending, code: str, now: float, shared: Shared) -> Step:
-        """End the call with its failed attempt."""
         reported = self._unconnected(state, code, now, shared)
         state, effects = finish(state, ending)
         return state, [*reported, *effects]
@@ -647,7 +642,7 @@ def ended_early(end: float | None, now: float) -> bool:
     return end is None or now < end - _EARLY
 
 
-def _earliest(now: float, *spans: float | None) -> float | None:
+def earliest(now: float, *spans: float | None) -> float | None:
     """Return when the shortest of these timeouts, which start now, expires; None if all of them are None."""
     end = None
     for span in spans:
@@ -665,7 +660,7 @@ _Handler = Callable[[CallMachine, CallState, Any, float, Shared], Step]
 TRANSITIONS = Transitions[_Handler](
     {
         (CallPhase.RUNNING, NotConnected): CallMachine._not_connected,
-        (CallPhase.RUNNING, Begun): CallMachine._hand_over,
+        (CallPhase.RUNNING, Begun): CallMachine._succeeded,
         (CallPhase.RUNNING, NoConnection): CallMachine._ignored,
         (CallPhase.RUNNING, OkStatus): CallMachine._succeeded,
         (CallPhase.RUNNING, FailedAttempt): CallMachine._failed,

@@ -141,8 +141,7 @@ class HedgingMachine(m.CallMachine):
 
     def shown_end(self, now: float, timeout: float | None) -> float | None:
         """Return the deadline for `time_remaining`, as `CallMachine.shown_end` does."""
-        spans = [span for span in (timeout, self.hedging.deadline) if span is not None]
-        return now + min(spans) if spans else None
+        return m.earliest(now, timeout, self.hedging.deadline)
 
     def step(self, state: m.CallState, input_: Input, now: float, shared: m.Shared) -> Step:
         """Return the state after this input, and the effects that the shell must execute, in this order."""
@@ -165,7 +164,6 @@ class HedgingMachine(m.CallMachine):
         return state._replace(copies=copies._replace(due=at if left else None)), [ArmTimer(at)] if left else []
 
     def _send(self, state: m.CallState, now: float) -> Step:
-        """Send the next copy."""
         copies = state.copies
         header = ((m.ATTEMPTS_BEFORE, str(copies.sent)),)
         seconds = None if state.end is None else max(0.0, state.end - now)
@@ -264,7 +262,6 @@ class HedgingMachine(m.CallMachine):
         return state, effects
 
     def _end_as(self, state: m.CallState, copy: int, now: float, end: m.Finish = m.AS_ATTEMPT) -> Step:
-        """End the call with one of its copies."""
         copies = state.copies
         at = left_until(state.began, now) if copies.starting or len(copies.live) > 1 else None
         return _new(m.CallState, (_DONE, *state[1:])), [_new(Choose, (copy, at, end))]

@@ -39,7 +39,7 @@ class RetryMachine(m.CallMachine):
 
     # The end of an attempt.
 
-    def _succeeded(self, state: m.CallState, _input: m.OkStatus, now: float, shared: m.Shared) -> m.Step:
+    def _succeeded(self, state: m.CallState, _input: m.Begun | m.OkStatus, now: float, shared: m.Shared) -> m.Step:
         if shared.tokens is not None:  # RT-9
             shared.tokens.succeeded()
         effects: list[m.Effect] = [m.AS_ATTEMPT]

@@ -325,7 +325,6 @@ class ConnectionMachine(NamedTuple):
         return TRANSITIONS[state.phase, type(input_)](self, state, input_, now, rng)
 
     def _happened(self, kind: _Kind, state: ConnectionState, now: float, **fields: object) -> Happened:
-        """Return what has happened, with the fields that all events have; these may be given, too."""
         about = {"attempt": state.attempt, "attempt_id": state.attempt_id}
         return Happened(kind, {"target": self.target, "channel": self.channel, "at": now, **about, **fields})
 
@@ -495,7 +494,7 @@ class ConnectionMachine(NamedTuple):
         # CB-8: this is opt-in. By default every SETTINGS frame resets the backoff, as the protocol requires.
         counts = lived < self.policy.stable_after and not input_.served and not input_.graceful
         failure = Failure(Stage.ESTABLISHED, f"the connection was lost: {input_.reason}")
-        attempt, attempt_id = state.attempt, state.attempt_id
+        lost = self._happened("Disconnected", state, now, failure=failure, lived=lived, counted_as_failure=counts)
         state = state._replace(ready_since=None, failure=failure, asked=max(state.asked, input_.used), last_life=lived)
         if counts:
             state = self._attended(self._count_failure(state, failure), now, busy=input_.busy)
@@ -512,18 +511,7 @@ class ConnectionMachine(NamedTuple):
             schedule = state.schedule.lost(state.member, self._guarded(state), now, **ending)
             state = self._attended(state._replace(schedule=schedule), now, busy=input_.busy)
             state, effects = self._let_go(state, now, rng, input_)
-        lost = self._happened(
-            "Disconnected",
-            state,
-            now,
-            attempt=attempt,
-            attempt_id=attempt_id,
-            failure=failure,
-            lived=lived,
-            counted_as_failure=counts,
-            retry_in=self._retry_in(state, now),
-        )
-        return state, [Emit(lost), *effects]
+        return state, [Emit(lost.changed(retry_in=self._retry_in(state, now))), *effects]
 
     def _let_go(self, state: ConnectionState, now: float, rng: Random, input_: ConnectionLost) -> Step:
         """Become IDLE until the next call; if the channel is eager or a call is pending, dial right away (CB-7)."""

@@ -483,7 +483,6 @@ def link_of(shown: int, ended_for: float) -> Link:
 
 
 def _note_answer(state: DialState, input_: Looked) -> Step:
-    """Report the first answer."""
     if state.served or not input_.served:
         return state, []
     return state._replace(served=True), [FirstAnswer()]

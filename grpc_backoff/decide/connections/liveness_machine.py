@@ -206,7 +206,8 @@ class LivenessMachine(NamedTuple):
         """
         state = LivenessState(since=now)
         if doubted:
-            return self._ask(state._replace(shut=True), now, _DOUBTED, self.answer_within, [Shut()])
+            state, effects = self._ask(state._replace(shut=True), now, _DOUBTED, self.answer_within)
+            return state, [Shut(), *effects]
         return self._wait(state, now + self.quiet_after)
 
     def step(self, state: LivenessState, input_: LivenessInput, now: float) -> LivenessStep:
@@ -242,20 +243,12 @@ class LivenessMachine(NamedTuple):
             return state, []
         return self._ask(state, now, input_.why, ANSWER_AFTER_NEWS)
 
-    def _ask(
-        self, state: LivenessState, now: float, why: str, within: float, effects: list[LivenessEffect] | None = None
-    ) -> LivenessStep:
+    def _ask(self, state: LivenessState, now: float, why: str, within: float) -> LivenessStep:
         timer: list[LivenessEffect] = [CancelTimer()] if state.due != math.inf else []
         state = state._replace(
-            phase=LivenessPhase.ASKING,
-            due=math.inf,
-            first=math.inf,
-            why=why,
-            asked=now,
-            within=within,
-            answered=None,
+            phase=LivenessPhase.ASKING, due=math.inf, first=math.inf, why=why, asked=now, within=within, answered=None
         )
-        return state, [*(effects or []), *timer, Ask(why, within)]
+        return state, [*timer, Ask(why, within)]
 
     def _replied(self, state: LivenessState, input_: Replied, now: float) -> LivenessStep:
         took = now - state.asked
