@@ -15,7 +15,7 @@ from grpc_backoff.base.status import Link
 from grpc_backoff.config.hooks import renewed_metadata
 from grpc_backoff.config.target import bare_target
 from grpc_backoff.decide.calls import call_texts
-from grpc_backoff.decide.calls.call_machine import ATTEMPTS_BEFORE, FailedAttempt, ran_out
+from grpc_backoff.decide.calls.call_machine import ATTEMPTS_BEFORE, TIMED_OUT, FailedAttempt, ran_out
 from grpc_backoff.decide.calls.server_hint import read_hint
 from grpc_backoff.ledger.announcing import Announcer
 from grpc_backoff.ledger.operation_events import Refresh, call_hook, run_hook
@@ -92,7 +92,7 @@ class Caller:
         trailing, initial = _pairs(error.trailing_metadata()), _pairs(error.initial_metadata())
         late = ran_out(FailedAttempt(code, cut=call_texts.was_cut(report)), limit, took)
         failure = FailedAttempt(
-            call_texts.TIMED_OUT if late else code,
+            TIMED_OUT if late else code,
             hint=read_hint(trailing, initial, time.time),
             own_timeout=took >= limit,
             oversized=call_texts.is_oversized(report),

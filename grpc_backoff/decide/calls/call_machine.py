@@ -39,7 +39,8 @@ Metadata = tuple[tuple[str, str | bytes], ...]
 """Metadata, as pairs of a key and a value."""
 
 _UNAVAILABLE = "UNAVAILABLE"
-_TIMED_OUT = "DEADLINE_EXCEEDED"
+TIMED_OUT = "DEADLINE_EXCEEDED"
+"""The code of a call that has reached its deadline."""
 _CUT_WITH = frozenset({"CANCELLED", _UNAVAILABLE})
 """The codes with which servers and proxies end a call at its deadline in a status or a text of their own."""
 _EARLY = 0.02
@@ -526,9 +527,11 @@ class CallMachine(NamedTuple):
             state, effects = self._missed(state, Missed(input_.made, input_.paid), now, _shared)
         if not effects and input_.failing and not self._outlasts_failures(resolved=input_.resolved):
             effects = [FailSoon()]
-        at: list[Effect] = [] if state.attempt_end is None else [_new(ArmTimer, (_not_nan(state.attempt_end, now),))]
+        timer: list[Effect] = []
+        if (end := state.attempt_end) is not None:
+            timer = [_new(ArmTimer, (now if math.isnan(end) else end,))]  # a timeout of NaN has expired, as in grpc
         state = _new(CallState, (_WAITING, *state[1:_WAITED], True, *state[_WAITED + 1 :]))
-        return state, [*at, _ENQUEUE, *effects]
+        return state, [*timer, _ENQUEUE, *effects]
 
     def _connected(self, state: CallState, _input: ConnectionReady, now: float, shared: Shared) -> Step:
         if state.attempt_end is not None and not now < state.attempt_end:
@@ -556,7 +559,7 @@ class CallMachine(NamedTuple):
         return self.wait_for_ready and (resolved or not self.by_config)
 
     def _wait_is_over(self, state: CallState, _input: CallTimerFired, now: float, shared: Shared) -> Step:
-        return self._failed_waiting(state, _TIMED_OUT, now, shared)
+        return self._failed_waiting(state, TIMED_OUT, now, shared)
 
     def _failed_waiting(self, state: CallState, code: str, now: float, shared: Shared) -> Step:
         failed = FailedAttempt(code, never_ran=True)
@@ -573,7 +576,7 @@ class CallMachine(NamedTuple):
         if not waits_on:
             return self._after(state, input_, now, shared)
         if state.end is not None and not now < state.end:
-            return self._failed_waiting(state, _TIMED_OUT, now, shared)
+            return self._failed_waiting(state, TIMED_OUT, now, shared)
         return self._attempt(state, now)  # CH-3: the call never left
 
     def _after(self, state: CallState, input_: FailedAttempt, now: float, shared: Shared) -> Step:
@@ -633,7 +636,7 @@ def ran_out(input_: FailedAttempt, end: float | None, now: float) -> bool:
     fires: CANCELLED from Go and Java, INTERNAL from a proxy that has passed headers on, or else UNAVAILABLE.
     """
     if input_.cut:
-        return input_.code == _TIMED_OUT or not ended_early(end, now)
+        return input_.code == TIMED_OUT or not ended_early(end, now)
     return input_.code in _CUT_WITH and end is not None and now >= end
 
 
@@ -651,8 +654,12 @@ def earliest(now: float, *spans: float | None) -> float | None:
     return end
 
 
-def _not_nan(at: float, now: float) -> float:
-    return now if math.isnan(at) else at  # a timeout of NaN has expired, as in grpc
+def replaced(metadata: Metadata, instead: Metadata) -> Metadata:
+    """Return the metadata for the next attempts with these pairs in place of pairs with the same keys."""
+    if not metadata:
+        return instead
+    keys = {key for key, _ in instead}
+    return (*(pair for pair in metadata if pair[0] not in keys), *instead)
 
 
 _Handler = Callable[[CallMachine, CallState, Any, float, Shared], Step]

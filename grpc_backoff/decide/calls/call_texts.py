@@ -15,6 +15,7 @@ from collections.abc import Iterable
 
 from grpc_backoff.base.record import NamedTuple, record
 from grpc_backoff.base.status import Link
+from grpc_backoff.decide.calls.call_machine import TIMED_OUT
 
 # Liveness calls.
 
@@ -30,11 +31,9 @@ _PROXIES = ("envoy", "istio-envoy", "nginx", "openresty", "caddy", "apache", "ng
 
 # Failed calls.
 
-TIMED_OUT = "DEADLINE_EXCEEDED"
-"""The code of a call that has reached its deadline."""
 _UNAVAILABLE = "UNAVAILABLE"
 _RESOURCE_EXHAUSTED = "RESOURCE_EXHAUSTED"
-_NO_ANSWER = {_UNAVAILABLE, "CANCELLED", "DEADLINE_EXCEEDED"}
+_NO_ANSWER = {_UNAVAILABLE, "CANCELLED", TIMED_OUT}
 """The status codes with which a call can end without an answer from the server."""
 
 _REFUSED = r"(Stream removed \()?GOAWAY received"

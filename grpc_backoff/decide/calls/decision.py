@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from grpc_backoff.base.record import NamedTuple, record
 from grpc_backoff.base.status import Reason, WaitSource
-from grpc_backoff.decide.calls.call_machine import FailedAttempt, Progress
+from grpc_backoff.decide.calls.call_machine import TIMED_OUT, FailedAttempt, Progress
 from grpc_backoff.decide.calls.server_hint import ServerHint, hint_window
 from grpc_backoff.policy.backoff import Random
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 _UNAVAILABLE = "UNAVAILABLE"
 _UNAUTHENTICATED = "UNAUTHENTICATED"
-_TIMED_OUT = "DEADLINE_EXCEEDED"
 _CONFLICTS = frozenset({"ABORTED", "ALREADY_EXISTS"})
 _LONGEST = 24 * 60 * 60.0
 """The longest wait, in seconds, that a server can ask for if nothing else limits it (RT-3)."""
@@ -78,7 +77,7 @@ def is_retryable(policy: RetryPolicy, failure: FailedAttempt) -> bool:
     """Return whether the policy retries this failure: for its code, or because the attempt's timeout expired (RT-7)."""
     if failure.oversized or (policy.never_ran_only and not failure.never_ran):
         return False
-    own_timeout = failure.own_timeout and failure.code == _TIMED_OUT
+    own_timeout = failure.own_timeout and failure.code == TIMED_OUT
     return own_timeout or failure.transient or failure.code in policy.codes
 
 
@@ -123,7 +122,8 @@ def decide(
     renews = can_refresh and failure.code == _UNAUTHENTICATED
     at_once = renews and not progress.refreshed
     if failure.committed or policy.max_attempts == 1 or not (renews or is_retryable(policy, failure)):
-        return GiveUp(Reason.DEADLINE if _ended_by_deadline(progress, failure, left) else None)
+        ended = failure.code == TIMED_OUT and progress.attempt > 1 and left is not None and left <= 0
+        return GiveUp(Reason.DEADLINE if ended else None)
     following = progress._replace(attempt=progress.attempt + 1)
     if reason := _obstacle(policy, progress, failure.hint, budget_spent=budget_spent and not at_once):
         return GiveUp(reason)
@@ -141,11 +141,6 @@ def decide(
     return retry
 
 
-def _ended_by_deadline(progress: Progress, failure: FailedAttempt, left: float | None) -> bool:
-    """Return whether the call's own deadline ended an attempt after the first."""
-    return failure.code == _TIMED_OUT and progress.attempt > 1 and left is not None and left <= 0
-
-
 def _obstacle(policy: RetryPolicy, progress: Progress, hint: ServerHint | None, *, budget_spent: bool) -> Reason | None:
     if budget_spent:
         return Reason.BUDGET
@@ -154,13 +149,9 @@ def _obstacle(policy: RetryPolicy, progress: Progress, hint: ServerHint | None, 
     return Reason.STOPPED if hint is not None and hint.delay is None else None
 
 
-def _is_plausible(policy: RetryPolicy, delay: float, left: float | None) -> bool:
-    """Return whether a wait that a server asks for is limited, or short enough to need no limit (RT-3)."""
-    return left is not None or policy.max_server_delay is not None or delay <= _LONGEST
-
-
 def _wait(policy: RetryPolicy, following: Progress, hint: ServerHint | None, left: float | None, rng: Random) -> Retry:
-    if hint is None or hint.delay is None or not _is_plausible(policy, hint.delay, left):
+    unlimited = left is None and policy.max_server_delay is None
+    if hint is None or hint.delay is None or (unlimited and hint.delay > _LONGEST):
         step = following.step + 1
         delay = policy.delay(step, rng, following.previous)
         return Retry(delay, WaitSource.SCHEDULE, following._replace(step=step, previous=delay))

@@ -22,7 +22,6 @@ from grpc_backoff.decide.calls import call_machine as m
 from grpc_backoff.decide.calls.decision import GiveUp, Retry, costs_token, decide, is_conflict
 from grpc_backoff.decide.calls.events import CallExhausted, CallRetried, CallSucceeded
 
-_TIMED_OUT = "DEADLINE_EXCEEDED"
 _CANCEL_TIMER = CancelTimer()
 _DONE = m.CallPhase.DONE
 _new = tuple.__new__  # as in `call_machine`
@@ -50,7 +49,7 @@ class RetryMachine(m.CallMachine):
     def _after(self, state: m.CallState, input_: m.FailedAttempt, now: float, shared: m.Shared) -> m.Step:
         """Decide what follows a failed attempt (RT-2 to RT-9)."""
         late = m.ran_out(input_, state.attempt_end, now)
-        code, ending = (_TIMED_OUT, m.Ending.TIMED_OUT) if late else (input_.code, m.Ending.ATTEMPT)
+        code, ending = (m.TIMED_OUT, m.Ending.TIMED_OUT) if late else (input_.code, m.Ending.ATTEMPT)
         if shared.closing:
             return self._end_with(state, ending, code, now, shared)
         assert self.policy is not None, "these are the rules of a policy"
@@ -62,11 +61,14 @@ class RetryMachine(m.CallMachine):
         refused = input_.refused and not state.progress.refused
         if shared.tokens is not None and not refused and costs_token(self.policy, failure):  # RT-9
             shared.tokens.failed()
+        left = None if state.end is None else max(0.0, state.end - now)
+        if late and not state.own_timeout:
+            left = 0.0
         following = decide(
             self.policy,
             state.progress,
             failure,
-            left=0.0 if late and not state.own_timeout else _left(state, now),
+            left=left,
             budget_spent=shared.tokens is not None and shared.tokens.spent,
             can_refresh=input_.can_refresh,
             rng=shared.rng,
@@ -87,17 +89,9 @@ class RetryMachine(m.CallMachine):
     # Between two attempts.
 
     def _retry(self, state: m.CallState, failed: str, following: Retry, now: float, shared: m.Shared) -> m.Step:
-        reported: list[m.Effect] = [self._retried(state, failed, following, now)] if shared.heard else []
-        if not following.delay:
-            state, effects = self._next(state, following, now)
-            return state, [*reported, *effects]
-        wake = now + following.delay
-        state = state._replace(phase=m.CallPhase.SLEEPING, failed=failed, following=following, wake=wake)
-        return state, [*reported, ArmTimer(wake)]
-
-    def _retried(self, state: m.CallState, failed: str, following: Retry, now: float) -> Emit[Any]:
-        return Emit(
-            CallRetried(
+        reported: list[m.Effect] = []
+        if shared.heard:
+            retried = CallRetried(
                 **self._at(state, now),
                 code=failed,
                 delay=following.delay,
@@ -105,7 +99,13 @@ class RetryMachine(m.CallMachine):
                 server_delay=following.asked,
                 trace_id=state.trace_id,
             )
-        )
+            reported.append(Emit(retried))
+        if not following.delay:
+            state, effects = self._next(state, following, now)
+            return state, [*reported, *effects]
+        wake = now + following.delay
+        state = state._replace(phase=m.CallPhase.SLEEPING, failed=failed, following=following, wake=wake)
+        return state, [*reported, ArmTimer(wake)]
 
     def _woken(self, state: m.CallState, _input: m.CallTimerFired, now: float, shared: m.Shared) -> m.Step:
         if now < state.wake:
@@ -120,7 +120,7 @@ class RetryMachine(m.CallMachine):
     def _next(self, state: m.CallState, following: Retry, now: float) -> m.Step:
         metadata = state.metadata
         if following.progress.attempt > 1:  # RT-10
-            metadata = _replaced(metadata, ((m.ATTEMPTS_BEFORE, str(following.progress.attempt - 1)),))
+            metadata = m.replaced(metadata, ((m.ATTEMPTS_BEFORE, str(following.progress.attempt - 1)),))
         return self._attempt(state, now, progress=following.progress, following=None, metadata=metadata)
 
     def _give_up(self, state: m.CallState, decision: GiveUp, now: float, shared: m.Shared) -> m.Step:
@@ -152,7 +152,7 @@ class RetryMachine(m.CallMachine):
                 return m.finish(state, m.Ending.ATTEMPT)
             if state.end is not None and not now < state.end:
                 return self._give_up(state, GiveUp(Reason.DEADLINE), now, shared)
-            state = state._replace(metadata=_replaced(state.metadata, input_.metadata))
+            state = state._replace(metadata=m.replaced(state.metadata, input_.metadata))
             again = self._next(state, following, now) if following.delay else None  # if it waited, that was reported
             state, effects = again or self._retry(state, state.failed, following, now, shared)
             return state, [_CANCEL_TIMER, *effects]
@@ -170,18 +170,6 @@ class RetryMachine(m.CallMachine):
         if isinstance(state.following, Retry):
             return self._end_with(state, m.Ending.ATTEMPT, state.failed, now, shared)
         return state._replace(committed=True), []
-
-
-def _replaced(metadata: m.Metadata, instead: m.Metadata) -> m.Metadata:
-    """Return the metadata for the next attempts with these pairs in place of pairs with the same keys."""
-    if not metadata:
-        return instead
-    keys = {key for key, _ in instead}
-    return (*(pair for pair in metadata if pair[0] not in keys), *instead)
-
-
-def _left(state: m.CallState, now: float) -> float | None:
-    return None if state.end is None else max(0.0, state.end - now)
 
 
 _Handler = Callable[[RetryMachine, m.CallState, Any, float, m.Shared], m.Step]

@@ -28,6 +28,7 @@ from typing import Any
 from grpc_backoff.base.record import NamedTuple, record
 from grpc_backoff.base.stepping import AbandonAttempt, ArmTimer, CancelTimer, Emit, Transitions
 from grpc_backoff.decide.calls.call_machine import (
+    TIMED_OUT,
     CallHook,
     CancelRequested,
     ChannelClosing,
@@ -39,6 +40,7 @@ from grpc_backoff.decide.calls.call_machine import (
     SeekAnother,
     Shared,
     ended_early,
+    replaced,
 )
 from grpc_backoff.decide.calls.decision import GiveUp, Retry, decide
 from grpc_backoff.decide.calls.events import CallEvent, CallExhausted, Gap, StreamEnded, StreamResumed
@@ -47,8 +49,7 @@ from grpc_backoff.policy.retry import RetryPolicy
 
 _OK = "OK"
 _CANCELLED = "CANCELLED"
-_TIMED_OUT = "DEADLINE_EXCEEDED"
-_INTERRUPTED = frozenset({"INTERNAL", "UNKNOWN", _TIMED_OUT})
+_INTERRUPTED = frozenset({"INTERNAL", "UNKNOWN", TIMED_OUT})
 """The codes with which proxies and dying servers cut a stream that has worked; before anything has arrived, they are
 taken for the server's answer."""
 _DOUBTS = 7
@@ -316,9 +317,8 @@ class SubscriptionMachine(NamedTuple):
             return _finish(state, SubscriptionEnding.EXHAUSTED, state.following)
         if input_.metadata is None:
             return _finish(state, SubscriptionEnding.FAILED)
-        keys = {key for key, _ in input_.metadata}
-        kept = (pair for pair in state.metadata if pair[0] not in keys)
-        return self._open(state._replace(metadata=(*kept, *input_.metadata)), input_, now, shared)
+        metadata = replaced(state.metadata, input_.metadata)
+        return self._open(state._replace(metadata=metadata), input_, now, shared)
 
     def _broken(self, state: SubscriptionState, _input: OpenBroken, _now: float, _shared: Shared) -> Step:
         return _finish(state, SubscriptionEnding.FAILED)
