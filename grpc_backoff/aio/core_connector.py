@@ -56,12 +56,12 @@ class CoreConnection(CoreDial):
 
     _connector: CoreConnector
 
-    def __init__(self, owner: CoreConnector, limit: float, tell: Tell) -> None:
+    def __init__(self, owner: CoreConnector, limit: float, tell: Tell[CoreConnection]) -> None:
         """Start to dial; `limit` is the attempt's time limit, in seconds. `tell` is called with the outcome."""
         super().__init__(owner, tell)
         channel, made, self._spare_key = owner.channel_for(limit)
         callbacks = Callbacks(self.look, self._left, self._judge, self.look, self._look_for_complaint)
-        kind = PingingChannel if owner.pings else CoreChannel
+        kind = PingingChannel if owner.derived.pings else CoreChannel
         self.core_channel = kind(channel, owner.loop, owner.clock.now, callbacks)
         self._closing = False
         self._question: grpc.aio.Call | None = None
@@ -78,7 +78,7 @@ class CoreConnection(CoreDial):
 
     def _look_for_complaint(self) -> None:
         """Look whether the connection has ended because the server got too many pings."""
-        if self._connector.pings and not self._complaints.heard and not self.alive():
+        if self._connector.derived.pings and not self._complaints.heard and not self.alive():
             for call, _ in self.core_channel.calls():
                 if call.done():
                     self._complaints.look(aio_private.details_of(call))
@@ -162,7 +162,7 @@ class CoreConnection(CoreDial):
 
     def _ask(self) -> None:
         ask: Callable[..., grpc.aio.Call] = self.core_channel.channel.unary_unary(EXPLAIN_METHOD)
-        question = ask(self._connector.question, wait_for_ready=False, timeout=EXPLAIN_TIMEOUT)
+        question = ask(self._connector.derived.question, wait_for_ready=False, timeout=EXPLAIN_TIMEOUT)
         self.core_channel.began(question, None)
         question.add_done_callback(self._answer)
         self._question = question  # if nothing refers to a call, grpcio cancels it
@@ -208,7 +208,7 @@ class SpareChannel:
 class SoonDial:
     """An attempt that begins in the loop's next turn: until then, a listener may still stop the channel."""
 
-    def __init__(self, owner: CoreConnector, limit: float, tell: Tell) -> None:
+    def __init__(self, owner: CoreConnector, limit: float, tell: Tell[CoreConnection]) -> None:
         """Take the arguments of `CoreConnection`."""
         self._connector, self._limit, self._tell = owner, limit, tell
         self._dial: CoreConnection | None = None
@@ -242,11 +242,11 @@ class CoreConnector(BaseConnector[CoreConnection]):
         self.loop = loop
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def connect(self, limit: float, tell: Tell) -> AttemptInFlight:
+    def connect(self, limit: float, tell: Tell[CoreConnection]) -> AttemptInFlight:
         """Start one attempt in the loop's next turn; see `BaseConnector.connect`."""
         return SoonDial(self, limit, tell) if self._source is None else super().connect(limit, tell)
 
-    def dial(self, limit: float, tell: Tell) -> CoreConnection:
+    def dial(self, limit: float, tell: Tell[CoreConnection]) -> CoreConnection:
         """Start one attempt; see `BaseConnector.dial`."""
         return CoreConnection(self, limit, tell)
 
@@ -269,7 +269,7 @@ class CoreConnector(BaseConnector[CoreConnection]):
         """Return a new channel of the core for one attempt."""
         target, options, compression = made_with
         # A grpcio plugin that counts calls receives this channel's target, so it must be the target that the user gave.
-        target = target if has_plugin() else self._core_target
+        target = target if has_plugin() else self.derived.core_target
         return aio_private.core_channel(target, self.credentials, options, compression)
 
     def spawn(self, work: Coroutine[object, object, None]) -> None:

@@ -25,7 +25,7 @@ class SharedConnector:
         self.slots = 0
 
 
-class CoroutineConnector(SlotConnector):
+class CoroutineConnector(SlotConnector[CallConnection]):
     """One slot's use of a connector whose attempts are coroutines.
 
     Attributes:
@@ -45,7 +45,7 @@ class CoroutineConnector(SlotConnector):
         self._loop = loop
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def connect(self, limit: float, tell: Tell) -> _AttemptTask:
+    def connect(self, limit: float, tell: Tell[CallConnection]) -> _AttemptTask:
         """Make one attempt, in a task of its own, which then watches the connection."""
         attempt = _AttemptTask(self.shared.connector, tell)
         # Use a new context, because the task outlives the call that happened to start it, and must not keep the call's
@@ -105,7 +105,7 @@ class CoroutineConnector(SlotConnector):
 
 
 class _AttemptTask:
-    def __init__(self, connector: Connector[CallConnection], tell: Tell) -> None:
+    def __init__(self, connector: Connector[CallConnection], tell: Tell[CallConnection]) -> None:
         self.tell = tell
         self.task: asyncio.Task[None] | None = None
         self.decided = connector.decided

@@ -55,7 +55,16 @@ LiveT_co = TypeVar("LiveT_co", bound=LiveConnection, covariant=True)
 
 
 class CallbackConnector(Protocol[LiveT_co]):
-    """Makes connections to one target for one manager."""
+    """Makes connections to one target for one manager, which sets the attributes before each attempt.
+
+    Attributes:
+        last_life: how many seconds the last connection lasted; infinity if there was none, and None if an answer or
+            credit pays for the next attempt (CB-15).
+        familiar: whether this side has just closed a connection on which the peer had answered (CB-15).
+    """
+
+    last_life: float | None
+    familiar: bool
 
     def connect(self, limit: float, tell: Callable[[LiveT_co | Failure], None], /) -> AttemptInFlight:
         """Start an attempt of up to `limit` seconds; `tell` its connection or failure at the manager's home, later."""

@@ -7,10 +7,11 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import grpc
 
+from grpc_backoff.base.record import NamedTuple, record
 from grpc_backoff.base.status import Failure, Stage
 from grpc_backoff.config.core_options import (
     attempt_options,
@@ -29,16 +30,22 @@ from grpc_backoff.policy.connect import ConnectPolicy
 
 if TYPE_CHECKING:
     from grpc_backoff.config.credentials import CredentialsSource
-    from grpc_backoff.connection.connector import AttemptInFlight
+    from grpc_backoff.connection.connector import AttemptInFlight, LiveConnection
     from grpc_backoff.engine.home import Home
     from grpc_backoff.engine.spares import Key
 
+    class _Dial(AttemptInFlight, LiveConnection, Protocol):
+        """An attempt, and the connection that it makes."""
+
+
 _LOG = logging.getLogger(__name__)
 Options = Sequence[tuple[str, object]]
-DialT = TypeVar("DialT", bound="AttemptInFlight")
+DialT = TypeVar("DialT", bound="_Dial")
+OutcomeT = TypeVar("OutcomeT")
 MadeWith = tuple[str, Options, grpc.Compression | None]
 """A target, options and a compression, for a channel of the core."""
-Tell = Callable[[Any], None]
+ConnectionT = TypeVar("ConnectionT", bound="LiveConnection")
+Tell = Callable[[OutcomeT | Failure], None]
 """Hears the outcome of an attempt: its connection, or a `Failure`."""
 
 _ENABLE_RETRIES = "grpc.enable_retries"
@@ -46,15 +53,32 @@ _MOST_DERIVED = 256
 """The maximum number of cached entries, each with the values derived from one target and its options."""
 
 
-@lru_cache(_MOST_DERIVED)
-def _derived(target: str, options: Options) -> tuple[bool, str, bool, bytes, bool, bool, bool]:
-    """Return what a connector derives from its target and options.
+@record
+class Derived(NamedTuple):
+    """What a connector derives from its target and options.
 
-    It is the result of `resolver_configures`, the target for the core, the result of `spreads_calls`, `question`,
-    whether connections ping, whether the core repeats calls that were not sent, and no others, and whether its channels
-    may be spare ones. These are cached, because a program may create a channel with the same target and options for
-    each request.
+    Attributes:
+        resolver_configures: the result of the function of that name.
+        core_target: the target for the core.
+        spreads: whether the core makes several connections by itself (PO-5).
+        question: the request with which the core is asked why a dial failed.
+        pings: whether connections ping at all.
+        repeats: whether the core repeats calls that were not sent, and no others.
+        may_be_spare: whether its channels may be spare ones, as far as this says.
     """
+
+    resolver_configures: bool
+    core_target: str
+    spreads: bool
+    question: bytes
+    pings: bool
+    repeats: bool
+    may_be_spare: bool
+
+
+@lru_cache(_MOST_DERIVED)
+def _derived(target: str, options: Options) -> Derived:
+    """Return what follows from a target and options; cached for programs that create a channel for each request."""
     named = first_values(options)
     configures = resolver_configures(target, named)
     dialled = target if configures else core_target(target)
@@ -63,7 +87,8 @@ def _derived(target: str, options: Options) -> tuple[bool, str, bool, bytes, boo
     policies = configures or b"retryPolicy" in (config if isinstance(config, bytes) else str(config).encode())
     repeats = bool(named.get(_ENABLE_RETRIES, True)) and not policies  # its retries by policy must stay
     spreads = spreads_calls(target, named)
-    return configures, dialled, spreads, question, pings, repeats, not (spreads or named.get(LOCAL_POOL))
+    may_be_spare = not (spreads or named.get(LOCAL_POOL))
+    return Derived(configures, dialled, spreads, question, pings, repeats, may_be_spare)
 
 
 class Keepalive:
@@ -78,21 +103,6 @@ class Keepalive:
     def complained(self) -> None:
         """Make pings half as frequent, from the next connection on."""
         self.slower *= 2
-
-
-class Informed:
-    """A connector that its manager tells about the last connection.
-
-    Attributes:
-        last_life: how many seconds the last connection lasted; infinity if there was none, and None if an answer or
-            credit pays for the next attempt (CB-15).
-        familiar: whether this side has just closed a connection on which the peer had answered (CB-15).
-        spreads: whether the core makes several connections by itself (PO-5).
-    """
-
-    last_life: float | None = math.inf
-    familiar: bool = False
-    spreads: bool = False
 
 
 class Reporting:
@@ -112,17 +122,22 @@ def unheard(*_: object, **__: object) -> None:
     """Ignore a report, because nothing needs it."""
 
 
-class SlotConnector(Informed):
+class SlotConnector(Generic[ConnectionT]):
     """A connector of one slot: it tells the slot's manager of connections after they were made, all at home.
 
     Attributes:
+        last_life, familiar: as in `CallbackConnector`.
+        spreads: whether the core makes several connections by itself (PO-5).
         open: the connections that calls may use, or that still have calls.
         lost: called when it is known how a connection has ended.
         redialled: called each time that the core has redialled by itself, with `late` (CB-16).
         closed: called when a connection has taken its last call and is being closed.
     """
 
-    open: Collection[Any]
+    last_life: float | None = math.inf
+    familiar = False
+    spreads = False
+    open: Collection[ConnectionT]
 
     def __init__(self) -> None:
         """Report to no manager yet."""
@@ -131,7 +146,7 @@ class SlotConnector(Informed):
         self.closed: Callable[[], None] = unheard
 
     @abstractmethod
-    def connect(self, limit: float, tell: Tell) -> AttemptInFlight:
+    def connect(self, limit: float, tell: Tell[ConnectionT], /) -> AttemptInFlight:
         """Start one attempt; see `CallbackConnector.connect`."""
 
     def forget(self) -> None:
@@ -144,7 +159,7 @@ class SlotConnector(Informed):
             connection.retire()
 
 
-class BaseConnector(SlotConnector, Generic[DialT]):
+class BaseConnector(SlotConnector[DialT]):
     """Makes the attempts to connect to one target.
 
     Attributes:
@@ -152,12 +167,11 @@ class BaseConnector(SlotConnector, Generic[DialT]):
         policy: the channel's connect policy.
         machine: the rules for each dial.
         credentials: those for the next attempt.
-        question: the request with which the core is asked why a dial failed.
+        derived: what follows from its target and options.
         guards: whether the core's next channel is to repeat no calls by itself (CB-16).
         after_failure: whether the last attempt with an outcome failed.
         open: the connections that calls may use.
         keepalive: how often its connections ping.
-        pings: whether they ping at all.
         made: called with each new connection.
     """
 
@@ -182,28 +196,19 @@ class BaseConnector(SlotConnector, Generic[DialT]):
         self._compression = compression
         self.policy = policy
         self.machine = DialMachine(policy.idle_timeout, policy.stable_after, policy.backoff.cap, notifies=notifies)
-        self._spares = credentials is None
         try:
-            derived = _derived(target, self._options)
+            self.derived = _derived(target, self._options)
         except TypeError:  # the value of an option is not hashable
-            derived, self._spares = _derived.__wrapped__(target, self._options), False
-        (
-            self._resolver_configures,
-            self._core_target,
-            self.spreads,
-            self.question,
-            self.pings,
-            self._repeats,
-            shares,
-        ) = derived
-        self._spares = self._spares and shares
+            self.derived = _derived.__wrapped__(target, self._options)._replace(may_be_spare=False)
+        self.spreads = self.derived.spreads
+        self._spares = credentials is None and self.derived.may_be_spare
         self.guards = False
         self.after_failure = False
         self.open: set[DialT] = set()
         self.keepalive = Keepalive()
         self.made: Callable[[DialT], object] = unheard
 
-    def connect(self, limit: float, tell: Tell) -> AttemptInFlight:
+    def connect(self, limit: float, tell: Tell[DialT], /) -> AttemptInFlight:
         """Start one attempt; when it ends, `tell` its outcome at home, unless it was abandoned.
 
         It uses a new channel, which is not used again once its attempt has failed or its connection is lost. After a
@@ -211,11 +216,11 @@ class BaseConnector(SlotConnector, Generic[DialT]):
         """
         if self._source is None:
             return self.dial(limit, tell)
-        from grpc_backoff.engine.reading import ReadingAttempt  # noqa: PLC0415 - few channels have a source
+        from grpc_backoff.engine.credentials import ReadingAttempt  # noqa: PLC0415 - few channels have a source
 
         return ReadingAttempt(self, self._source, limit, tell)
 
-    def dial_late(self, limit: float, tell: Tell) -> DialT | None:
+    def dial_late(self, limit: float, tell: Tell[DialT]) -> DialT | None:
         """Start an attempt for which `connect` has returned already; tell if that is impossible."""
         try:
             return self.dial(limit, tell)
@@ -225,7 +230,7 @@ class BaseConnector(SlotConnector, Generic[DialT]):
             return None
 
     @abstractmethod
-    def dial(self, limit: float, tell: Tell) -> DialT:
+    def dial(self, limit: float, tell: Tell[DialT]) -> DialT:
         """Start one attempt with the credentials that are known."""
 
     @abstractmethod
@@ -260,7 +265,7 @@ class BaseConnector(SlotConnector, Generic[DialT]):
 
         Where the core repeats no calls, or by a policy, or makes several connections by itself, nothing changes.
         """
-        self.guards = self._repeats and not self.spreads
+        self.guards = self.derived.repeats and not self.spreads
 
 
 class Complaints:

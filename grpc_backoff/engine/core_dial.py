@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-from grpc_backoff.base.status import Link, Loss
+from grpc_backoff.base.status import Failure, Link, Loss
 from grpc_backoff.base.stepping import Stepper
 from grpc_backoff.decide.connections import dial_machine as m
 from grpc_backoff.engine.core_connector import BaseConnector, Complaints, Reporting, Tell, unheard
@@ -24,7 +24,7 @@ class CoreDial(Stepper[m.Input], Reporting):
 
     _state: m.DialState
 
-    def __init__(self, owner: BaseConnector[Any], tell: Tell) -> None:
+    def __init__(self, owner: BaseConnector[Any], tell: Tell[Self]) -> None:
         """`tell` is called with the outcome."""
         super().__init__()
         self._connector = owner
@@ -170,6 +170,6 @@ class CoreDial(Stepper[m.Input], Reporting):
                 owner.closed()
                 self._close(spare=spare)
 
-    def _report(self, outcome: object) -> None:
+    def _report(self, outcome: Self | Failure) -> None:
         tell, self._tell = self._tell, unheard  # it refers to the manager (CB-10)
         tell(outcome)

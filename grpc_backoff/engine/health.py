@@ -1,4 +1,4 @@
-"""The shell around the machine that watches the health of one connection, for both APIs (RO-1).
+"""The shell around the machine that watches the health of one connection, and attempts that await it (RO-1).
 
 The machine (`decide/connections/health_machine.py`) decides when a stream is begun. Its messages are read here; how
 they come is up to the connection's gate (`gate.py`) in each API.
@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from grpc_backoff.base import stepping
+from grpc_backoff.base.status import Failure, Stage
 from grpc_backoff.base.stepping import Stepper
 from grpc_backoff.decide.connections import health_machine as m
+from grpc_backoff.engine.core_connector import SlotConnector, Tell
 from grpc_backoff.policy.backoff import Random
 
 if TYPE_CHECKING:
     from grpc_backoff.engine.gate import GatedConnection
+    from grpc_backoff.engine.home import Home
     from grpc_backoff.engine.liveness import Keeper
+    from grpc_backoff.engine.pool import SlotReceiver
 
 _SAYS = "the server reports {}"
 _GARBAGE = "its health service sent no HealthCheckResponse"
@@ -114,3 +118,73 @@ def problem_of(message: bytes) -> str:
     if status == names.Value("SERVING"):
         return ""
     return _SAYS.format(names.Name(status) if status in names.values() else f"the status {status}")
+
+
+class ProvingAttempt:
+    """An attempt of a slot whose server's health is watched: the health of a replacement is awaited (RO-1)."""
+
+    def __init__(
+        self,
+        connector: SlotConnector[GatedConnection],
+        receiver: SlotReceiver,
+        home: Home,
+        limit: float,
+        tell: Tell[GatedConnection],
+    ) -> None:
+        """Start to dial; `limit` is the time limit of the whole attempt, in seconds."""
+        self._receiver = receiver
+        self._tell = tell
+        self._home = home
+        self._ends = home.now() + limit
+        self._made: GatedConnection | None = None
+        self._attempt = connector.connect(limit, self._ended)
+
+    def _ended(self, outcome: GatedConnection | Failure) -> None:
+        pool = self._receiver.pool
+        if isinstance(outcome, Failure) or pool is None or not pool.must_prove(self._receiver.number):
+            self._tell(outcome)
+            return
+        self._made = outcome
+        pool.healths.prove(pool, self._receiver.number, outcome, self._ends - self._home.now(), self._told)
+
+    def _told(self, problem: str) -> None:
+        made = self._made
+        if made is None:
+            return  # it was told before, or abandoned
+        if problem:
+            self.abandon()
+            self._tell(Failure(Stage.HEALTH, problem))
+        else:
+            self._made = None
+            self._tell(made)
+
+    def decided(self) -> bool:
+        """Return whether the core has an outcome that has not been reported yet."""
+        return self._attempt.decided()
+
+    def abandon(self) -> None:
+        """Abandon the attempt."""
+        made, self._made = self._made, None
+        if made is None:
+            self._attempt.abandon()
+            return
+        if self._receiver.pool is not None:
+            self._receiver.pool.healths.drop(self._receiver.number)
+        made.retire()
+
+
+class Proving:
+    """The connector of a slot whose server's health is watched."""
+
+    last_life: float | None = math.inf
+    familiar = False
+
+    def __init__(self, connector: SlotConnector[GatedConnection], receiver: SlotReceiver, home: Home) -> None:
+        self._connector = connector
+        self._receiver = receiver
+        self._home = home
+
+    def connect(self, limit: float, tell: Tell[Any]) -> ProvingAttempt:
+        """Start one attempt; see `BaseConnector.connect`."""
+        self._connector.last_life, self._connector.familiar = self.last_life, self.familiar
+        return ProvingAttempt(self._connector, self._receiver, self._home, limit, tell)

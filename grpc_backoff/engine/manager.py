@@ -17,7 +17,7 @@ from grpc_backoff.base.stepping import Stepper
 from grpc_backoff.decide.connections import connection_machine as m
 from grpc_backoff.decide.connections.dial_machine import IDLED
 from grpc_backoff.decide.connections.happened import Happened
-from grpc_backoff.engine.core_connector import Informed, Reporting
+from grpc_backoff.engine.core_connector import Reporting
 from grpc_backoff.engine.registry import SCHEDULES, Membership, Registry, ScheduleGroup
 from grpc_backoff.policy.backoff import Random
 
@@ -267,8 +267,7 @@ class ConnectionManager(Stepper[m.Input], Generic[ConnectionT]):
             case m.FailCalls():
                 self._receiver.fail()
             case m.StartAttempt():
-                if isinstance(self._connector, Informed):
-                    self._connector.last_life, self._connector.familiar = effect.last_life, effect.familiar
+                self._connector.last_life, self._connector.familiar = effect.last_life, effect.familiar
                 self._start(effect.limit)
             case stepping.AbandonAttempt():
                 self._abandon()

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from grpc_backoff.engine.slots import Slots
 
 ConnectionT = TypeVar("ConnectionT", bound="GatedConnection")
-ConnectorT = TypeVar("ConnectorT", bound=SlotConnector)
+ConnectorT = TypeVar("ConnectorT", bound=SlotConnector[Any])
 
 _READY = State.READY  # up to Python 3.11, access to a member is slow
 
@@ -537,7 +537,7 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
         connector: ConnectorT | None = None
         dials: CallbackConnector[ConnectionT]
         if self.setup.resolves(endpoint):
-            from grpc_backoff.engine.resolution import Resolution  # noqa: PLC0415 - the core resolves most names
+            from grpc_backoff.engine.resolver import Resolution  # noqa: PLC0415 - the core resolves most names
 
             dials = Resolution(self)
         else:
@@ -545,7 +545,7 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
             if isinstance(connector, BaseConnector):  # not a script
                 connector.keepalive = self.keepalive
             if self.setup.pooling.health_service is not None:
-                from grpc_backoff.engine.proving import Proving  # noqa: PLC0415 - few channels watch health
+                from grpc_backoff.engine.health import Proving  # noqa: PLC0415 - few channels watch health
 
                 dials = Proving(connector, receiver, self.home)
         manager = ConnectionManager(

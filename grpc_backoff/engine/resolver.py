@@ -1,20 +1,28 @@
-"""Resolves names with the system's `getaddrinfo` (PO-7)."""
+"""Resolves names with the system's `getaddrinfo`, and fails the attempts that wait for that in vain (PO-7)."""
 
 from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from grpc_backoff.base.status import Failure, Stage
 from grpc_backoff.config.target import Address
-from grpc_backoff.engine.finder import Finder
+from grpc_backoff.engine.core_connector import SlotConnector
+from grpc_backoff.engine.single_flight import SingleFlight
+
+if TYPE_CHECKING:
+    from grpc_backoff.connection.clock import TimerHandle
+    from grpc_backoff.engine import core_connector
+    from grpc_backoff.engine.pool import BasePool
 
 Addresses = tuple[str, ...]
 Tell = Callable[[Addresses | Failure], object]
 """Receives the addresses of a name, or why there are none, in any thread."""
-WITHIN_LIMIT = 0.99
+_WITHIN_LIMIT = 0.99
 """The part of an attempt's time limit after which a resolution counts as hanging, so that its stage is known."""
-HANGS = Failure(Stage.RESOLVE, "the name was not resolved within the attempt's time limit")
+_HANGS = Failure(Stage.RESOLVE, "the name was not resolved within the attempt's time limit")
 
 
 def look_up(host: str, port: int) -> Addresses | Failure:
@@ -27,10 +35,53 @@ def look_up(host: str, port: int) -> Addresses | Failure:
     return tuple(dict.fromkeys(places)) or Failure(Stage.RESOLVE, f"the name {host} has no addresses")
 
 
-RESOLVER: Finder[Addresses] = Finder("grpc-backoff-resolver", Stage.RESOLVE)
+RESOLVER: SingleFlight[Addresses] = SingleFlight("grpc-backoff-resolver", Stage.RESOLVE)
 """The resolver of this process."""
 
 
 def resolve(host: str, port: int, tell: Tell) -> None:
     """Look up a name in another thread."""
     RESOLVER.ask((host, port), lambda: look_up(host, port), tell)
+
+
+class Resolution(SlotConnector[Any]):
+    """The connector of the slot that stands for a target whose name is not resolved yet (PO-7).
+
+    An attempt fails if the name cannot be resolved. If it can, the pool retires the slot, which abandons the attempt.
+    """
+
+    def __init__(self, pool: BasePool[Any, Any]) -> None:
+        super().__init__()
+        self._pool = ref(pool)
+        self._tell: core_connector.Tell[Any] | None = None
+        self._timer: TimerHandle | None = None
+        self.open: frozenset[Any] = frozenset()
+
+    def connect(self, limit: float, tell: core_connector.Tell[Any]) -> Resolution:
+        """Resolve the name; see `CallbackConnector.connect`."""
+        pool = self._pool()
+        if pool is not None:
+            home, self._tell = pool.home, tell
+            self._timer = home.call_at(home.now() + limit * _WITHIN_LIMIT, lambda: self._ended(tell, _HANGS))
+            pool.setup.resolve(lambda outcome: home.post(lambda: self._ended(tell, outcome)))
+        return self
+
+    def _ended(self, tell: core_connector.Tell[Any], outcome: Addresses | Failure) -> None:
+        pool = self._pool()
+        if self._tell is not tell:
+            return  # it came too late
+        self.abandon()
+        if isinstance(outcome, Failure):
+            tell(outcome)
+        elif pool is not None:
+            pool.resolved(outcome)
+
+    def decided(self) -> bool:
+        """Return False, because an attempt ends before its limit."""
+        return False
+
+    def abandon(self) -> None:
+        """Abandon the attempt; the resolution may go on."""
+        self._tell = None
+        if self._timer is not None:
+            self._timer.cancel()

@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Container, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from grpc_backoff.base import stepping
 from grpc_backoff.base.status import Failure, Role, State
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from grpc_backoff.engine.room import Room
 
 ConnectionT = TypeVar("ConnectionT", bound="GatedConnection")
-ConnectorT = TypeVar("ConnectorT", bound="SlotConnector")
+ConnectorT = TypeVar("ConnectorT", bound="SlotConnector[Any]")
 
 _FULL = 2**62
 """The load of a connection that has just ended, or that no call may use now."""

@@ -96,7 +96,7 @@ class CoreConnection(CoreDial, Gate):
 
     _connector: CoreConnector
 
-    def __init__(self, owner: CoreConnector, limit: float, tell: Tell) -> None:
+    def __init__(self, owner: CoreConnector, limit: float, tell: Tell[CoreConnection]) -> None:
         """Start to dial; `limit` is the attempt's time limit, in seconds. `tell` is called with the outcome."""
         super().__init__(owner, tell)
         self.fail_fast = owner.fail_fast
@@ -177,7 +177,7 @@ class CoreConnection(CoreDial, Gate):
         """Record a call's failure; if the connection broke at the same time, look at it at once. Thread-safe."""
         times, name = self._times, "" if code is None else code.name
         text = details.decode(errors="replace") if isinstance(details, bytes) else details or ""
-        if self._connector.pings:
+        if self._connector.derived.pings:
             self._complaints.look(text)
         if times is not None:
             if name and shows_life(name):
@@ -303,7 +303,7 @@ class CoreConnection(CoreDial, Gate):
         ask: Callable[..., object] = self.channel.unary_unary(EXPLAIN_METHOD)
         explained = m.Explained("OK", "")
         try:
-            ask(self._connector.question, wait_for_ready=False, timeout=EXPLAIN_TIMEOUT)  # it fails at once
+            ask(self._connector.derived.question, wait_for_ready=False, timeout=EXPLAIN_TIMEOUT)  # it fails at once
         except grpc.RpcError as error:
             explained = m.Explained(error.code().name, error.details() or "")
         self.feed(explained)
@@ -342,13 +342,13 @@ class CoreConnector(BaseConnector[CoreConnection]):
         """Take the arguments of `BaseConnector`, and the conductor."""
         super().__init__(*arguments, home=conductor)
         self.conductor = conductor
-        self.fail_fast = False if self._resolver_configures else None
+        self.fail_fast = False if self.derived.resolver_configures else None
         """The value of `wait_for_ready` that makes grpcio's own calls fail-fast; False costs grpcio microseconds per
         call."""
         self.times_calls = False
         """Whether connections note when their calls begin (LV-2)."""
 
-    def dial(self, limit: float, tell: Tell) -> CoreConnection:
+    def dial(self, limit: float, tell: Tell[CoreConnection]) -> CoreConnection:
         """Start one attempt; see `BaseConnector.dial`."""
         return CoreConnection(self, limit, tell)
 

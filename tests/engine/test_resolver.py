@@ -9,8 +9,8 @@ import threading
 import pytest
 
 from grpc_backoff.decide.connections.events import Failure, Stage
-from grpc_backoff.engine.finder import Finder
 from grpc_backoff.engine.resolver import look_up
+from grpc_backoff.engine.single_flight import SingleFlight
 from tests.sync.service import until
 
 
@@ -36,7 +36,7 @@ def resolve(resolver, name, tell):
 
 def test_one_thread_for_a_name(asked):
     """PO-7: a name is resolved once for all who ask meanwhile, in a daemon thread; another name has its own."""
-    resolver, told = Finder("resolver", Stage.RESOLVE), []
+    resolver, told = SingleFlight("resolver", Stage.RESOLVE), []
     for _ in range(10):
         resolve(resolver, "name", told.append)
     resolve(resolver, "other", told.append)
@@ -55,7 +55,7 @@ def test_one_thread_for_a_name(asked):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot fork")
 def test_a_fork_during_a_resolution(asked):
     """PO-12, FK-1: the child resolves the name itself, although the parent's thread does not exist there."""
-    resolver = Finder("resolver", Stage.RESOLVE)
+    resolver = SingleFlight("resolver", Stage.RESOLVE)
     resolve(resolver, "name", lambda _: None)
     until(lambda: len(asked) == 2)
     resolver.begin_anew()

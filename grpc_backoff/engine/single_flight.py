@@ -1,4 +1,4 @@
-"""Calls functions that block, in daemon threads: they resolve names (PO-7) or read credentials (PO-10).
+"""Calls functions that block, each in one thread for all who ask meanwhile: names (PO-7), credentials (PO-10).
 
 No other thread waits for such a thread, because a function that hangs cannot be ended: the channel that asked may be
 gone when the answer comes.
@@ -18,8 +18,8 @@ from grpc_backoff.base.status import Failure, Stage
 FoundT = TypeVar("FoundT")
 
 
-class Finder(Generic[FoundT]):
-    """Finds things out, each in one thread at a time, for all who ask meanwhile."""
+class SingleFlight(Generic[FoundT]):
+    """Calls a function once at a time, in a daemon thread, for all who ask meanwhile."""
 
     def __init__(self, name: str, stage: Stage) -> None:
         """Name the threads, and the stage that fails if none can be started."""
