@@ -130,7 +130,7 @@ class MultiCallable(Sender):
     def _bind(self, avoid: Container[object] | None = None) -> CallConnection | None:
         """Create grpc's multicallable on the current connection and return the connection; None if there is none.
 
-        `avoid` is as in `Slots.pick`.
+        `avoid` is as in `SlotRules.pick`.
         """
         channel, connection = self.channel, self._connection
         if connection is not None and not channel.picks:

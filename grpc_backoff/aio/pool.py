@@ -53,13 +53,13 @@ class ConnectionPool(BasePool["CallConnection", "CoreConnector | CoroutineConnec
     # For the channel.
 
     def live_connection(self, avoid: Container[object] | None = None) -> CallConnection | None:
-        """Return the connection for the next call; None if none may take it. `avoid` is as in `Slots.pick`."""
-        only, several = self.only, self.several
+        """Return the connection for the next call; None if none may take it. `avoid` is as in `SlotRules.pick`."""
+        only = self.only
         if only is not None and not self.picks:
             connection = only.live_connection()
             return None if self._is_held(connection) else connection
         for _ in range(1 + len(self.by_number)):
-            manager = None if several is None else several.pick(avoid)
+            manager = self.rules.pick(avoid)
             connection = None if manager is None else manager.live_connection()
             if manager is None or (connection is not None and not self._is_held(connection)):
                 return connection
@@ -108,8 +108,7 @@ class ConnectionPool(BasePool["CallConnection", "CoreConnector | CoroutineConnec
 
     def leave_alone(self) -> None:
         """Do nothing any more, without a word, because the connections belong to another process (FK-1)."""
-        if self.several is not None:
-            self.several.leave_alone()
+        self.rules.leave_alone()
         self.is_closed = True
         self.serving = ()
         for slot in self.by_number.values():

@@ -141,7 +141,7 @@ class ProvingAttempt:
 
     def _ended(self, outcome: GatedConnection | Failure) -> None:
         pool = self._receiver.pool
-        if isinstance(outcome, Failure) or pool is None or not pool.must_prove(self._receiver.number):
+        if isinstance(outcome, Failure) or pool is None or not pool.rules.is_replacement(self._receiver.number):
             self._tell(outcome)
             return
         self._made = outcome

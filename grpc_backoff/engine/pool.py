@@ -1,16 +1,17 @@
 """The base class of both APIs' pools: the connections of one channel, or of those that share them (PO-1).
 
-A pool has slots: each is a connection manager with a connector of its own. Most pools have one slot all their lives and
-only pass on what its manager says. The rules for several are those of the pool's machine, which `slots.py` steps: from
-the beginning if the policy allows several connections or the pool resolves names, otherwise from the first time that
-the connection is to be replaced. The machine then takes over the slot as it is: so far, it would have decided nothing.
+A pool has slots: each is a connection manager with a connector of its own. What becomes of them is up to the pool's
+`SlotRules`, which only pass on what a manager says: most pools have one slot all their lives. The rules for several are
+those of the pool's machine, which `slots.py` steps: from the beginning if the policy allows several connections or the
+pool resolves names, otherwise from the first time that the connection is to be replaced. The machine then takes over
+the slot as it is: so far, it would have decided nothing.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Container, Hashable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -19,7 +20,6 @@ from grpc_backoff.base.record import NamedTuple, record
 from grpc_backoff.base.status import ConnectionStatus, Failure, Role, SlotStatus, State
 from grpc_backoff.decide.connections import connection_machine as m
 from grpc_backoff.decide.connections.connection_machine import ConnectionMachine
-from grpc_backoff.decide.connections.dial_times import IDLE_SHARE
 from grpc_backoff.decide.connections.happened import ChannelKey, Happened
 from grpc_backoff.engine.core_connector import BaseConnector, Keepalive, SlotConnector
 from grpc_backoff.engine.manager import ConnectionManager
@@ -50,13 +50,13 @@ _READY = State.READY  # up to Python 3.11, access to a member is slow
 class SlotReceiver:
     """What a slot's manager knows of its pool: a queue of pending calls, and a receiver of events and states.
 
-    Without a pool, it is an empty queue, and what it receives is lost.
+    Without a pool, because the slot was closed, it is an empty queue, and what it receives is lost.
     """
 
     __slots__ = ("endpoint", "number", "pool")
 
-    def __init__(self, pool: BasePool[Any, Any] | None = None, number: int = 0, endpoint: str = "") -> None:
-        self.pool = pool
+    def __init__(self, pool: BasePool[Any, Any], number: int, endpoint: str) -> None:
+        self.pool: BasePool[Any, Any] | None = pool
         self.number = number
         self.endpoint = endpoint
 
@@ -64,7 +64,7 @@ class SlotReceiver:
         """Return how many calls are pending."""
         return 0 if self.pool is None else len(self.pool.pending)
 
-    def release(self, _most: float = math.inf, /) -> None:
+    def release(self) -> None:
         """Tell the pool that there is a connection."""
         if self.pool is not None:
             self.pool.serves(self.number)
@@ -87,11 +87,23 @@ class SlotReceiver:
     def left(self) -> None:
         """Tell the pool that a call has ended, if the slot's connection has limited room. Any thread may call this."""
         if self.pool is not None:
-            self.pool.call_left()
+            self.pool.rules.call_left()
 
 
-_NO_CALLS = SlotReceiver()
-"""Stands for the queue of a closed pool."""
+class _NoCalls:
+    """The queue of a closed pool."""
+
+    def __len__(self) -> int:
+        return 0
+
+    def release(self, _most: float = math.inf, /) -> None:
+        pass
+
+    def fail(self) -> None:
+        pass
+
+
+_NO_CALLS = _NoCalls()
 
 
 @record
@@ -113,6 +125,103 @@ class Slot(NamedTuple, Generic[ConnectionT, ConnectorT]):
     connector: ConnectorT | None
 
 
+SlotShown = tuple[Slot[ConnectionT, ConnectorT], Role, float, State]
+
+
+class SlotRules(Generic[ConnectionT, ConnectorT]):
+    """What a pool asks about its slots, and tells of them. `Slots` has the rules for several.
+
+    As they stand, the rules for the only slot, as long as it has not been replaced: it serves while it has a
+    connection. Without a pool, because that was closed, nothing happens.
+    """
+
+    def __init__(self, pool: BasePool[ConnectionT, ConnectorT] | None) -> None:
+        self._of = pool
+        self._since = math.inf if pool is None else pool.now()
+        """When the slot got its connection, or lost it."""
+
+    @property
+    def channel_state(self) -> State:
+        """The channel's state (PO-4), unless it is that of an only slot."""
+        return State.SHUTDOWN
+
+    @property
+    def waits_for_room(self) -> bool:
+        """Whether a call that gets no connection waits for room, because there are connections. Thread-safe."""
+        return False
+
+    def want(self, *, first: bool) -> None:  # noqa: ARG002 - the manager knows
+        """Ask for a connection; `first` is whether that is the first time."""
+        if self._of is not None:
+            self._of.by_number[0].manager.want()
+
+    def serves(self, slot: Slot[ConnectionT, ConnectorT]) -> None:
+        """Handle a new connection of a slot."""
+        pool = self._of
+        if pool is not None:
+            pool.serving, self._since = ((slot,),), pool.now()
+            pool.start_calls()
+
+    def failed(self, _number: int) -> None:
+        """Handle a failed attempt of a slot."""
+        if self._of is not None and self._of.is_failing:
+            self._of.pending.fail()
+
+    def changed(self, _slot: Slot[ConnectionT, ConnectorT], state: State) -> None:
+        """Handle the new state of a slot."""
+        pool = self._of
+        if pool is not None:
+            if pool.serving and state is not _READY:
+                pool.serving, self._since = (), pool.now()
+            pool.show(state)
+
+    def resolved(self, outcome: Addresses | Failure) -> None:
+        """Handle the outcome of a resolution (PO-7)."""
+
+    def fill(self) -> None:
+        """Start as many of the pending calls as there is room for (PO-14)."""
+
+    def call_left(self) -> None:
+        """Handle the end of a call on a connection with limited room. Any thread may call this."""
+
+    def pick(self, _avoid: Container[object] | None = ()) -> ConnectionManager[ConnectionT] | None:
+        """Return the manager whose connection takes the next call; None if no connection serves, or all are full.
+
+        A connection to avoid takes it only if no other connection does. None stands for a call that has just been made
+        and lets those go first that wait for room.
+        """
+
+    def live(self) -> list[Slot[ConnectionT, ConnectorT]]:
+        """Return the live slots; none if all are. Any thread may call this."""
+        return []
+
+    def shown(self) -> list[SlotShown[ConnectionT, ConnectorT]]:
+        """Return each slot, with its role, since when it has it, and its state. Any thread may call this."""
+        pool = self._of
+        if pool is None:
+            return []
+        slot = pool.by_number[0]
+        return [(slot, Role.SERVING if pool.serving else Role.COMING, self._since, slot.manager.state)]
+
+    def is_replacement(self, _number: int) -> bool:
+        """Return whether a slot is to replace another, so that its server has to say that it is serving (RO-1)."""
+        return False
+
+    def is_unhealthy(self, _number: int) -> bool:
+        """Return whether the server of a slot's connection says that it is not serving (RO-1)."""
+        return False
+
+    def close(self) -> None:
+        """Stop for good (CB-10)."""
+        pool, self._of = self._of, None
+        if pool is not None:
+            pool.show(State.SHUTDOWN)
+            pool.close_slot(0)
+
+    def leave_alone(self) -> None:
+        """Do nothing any more, without a word, because the connections belong to another process (FK-1)."""
+
+
 class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
     """The connections of one or more channels; subclasses know the API.
 
@@ -125,7 +234,7 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
         by_number: the slots.
         only: the manager of the only slot; None if there are several, or if its server is not serving (RO-1).
         serving: the slots whose connections take new calls, one group for each endpoint.
-        several: the rules for several slots; None as long as there has only been one.
+        rules: those for its slots.
         made_before: how many connections were made by slots that are gone.
         asked: when a call last asked for a connection, in seconds on the channel's clock; while there is one slot, only
             the first call that asks is noted.
@@ -147,15 +256,13 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
         self.policy = replace(setup.policy, reconnect=Reconnect.LAZY) if self.picks else setup.policy
         self.by_number: dict[int, Slot[ConnectionT, ConnectorT]] = {}
         self.only: ConnectionManager[ConnectionT] | None = None
+        self.rules: SlotRules[ConnectionT, ConnectorT] = SlotRules(self)
         self.serving: tuple[tuple[Slot[ConnectionT, ConnectorT], ...], ...] = ()
-        self.several: Slots[ConnectionT, ConnectorT] | None = None
         self.made_before = 0
         self.asked = -math.inf
         self.liveness = LivenessWatches(pooling, setup.target)
         self.keepalive = Keepalive()
         self.healths = HealthWatches(self.policy, pooling.health_service, setup.rng)
-        self._since = setup.clock.now()
-        """When the only slot got its connection, or lost it."""
         self._sleeper: Sleeper | None = None
         self._wanted = False
         self._final = False
@@ -163,7 +270,7 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
         if self.picks or setup.place is not None:
             from grpc_backoff.engine.slots import Slots  # noqa: PLC0415 - most pools have one slot
 
-            self.several = Slots(self)
+            self.rules = Slots(self)
         else:
             self.open_slot()
 
@@ -205,10 +312,8 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
     @property
     def state(self) -> State:
         """The channel's current state (PO-4)."""
-        only, several = self.only, self.several
-        if only is not None:
-            return only.state
-        return State.SHUTDOWN if several is None else several.state.state
+        only = self.only
+        return self.rules.channel_state if only is None else only.state
 
     @property
     def is_failing(self) -> bool:
@@ -235,10 +340,7 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
             self._sleeper = NEWS.join(self, self._ticking(), network=self.setup.pooling.watch_network)
         if first or self.only is None:
             self.asked = self._clock.now()
-        if self.several is not None:
-            self.several.want(first=first)
-        elif self.only is not None:
-            self.only.want()
+        self.rules.want(first=first)
         if not first:
             self.liveness.call_waits()
 
@@ -248,7 +350,7 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
 
     def _refresh(self, why: str) -> None:
         if not self.is_closed:
-            self._slots().refresh(why)
+            self._machine().refresh(why)
 
     def seek_another(self, connection: object, status: int) -> None:
         """Seek another connection for a retry, as one has answered with this HTTP status (RT-15).
@@ -262,7 +364,7 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
         for slot in serving:
             current = slot.manager.connection
             if current is not None and (current is connection or (connection is None and len(serving) == 1)):
-                self._slots().turned_away(slot.number, status, served=current.core_channel.served)
+                self._machine().turned_away(slot.number, status, served=current.core_channel.served)
 
     def tell_news(self, why: str, spot: Hashable = None) -> None:
         """Handle news, which concerns only one spot if one is given; any thread may call this."""
@@ -309,13 +411,9 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
             self._sleeper.leave(self)
         if not self.is_closed:
             self.is_closed = True
-            if self.several is None:
-                self.show(State.SHUTDOWN)
-                self.close_slot(0)
-            else:
-                self.several.close()
+            self.rules.close()
         # Nothing is to be left to the collector (CB-10), and both may refer to the pool.
-        self.several, self.pending = None, _NO_CALLS
+        self.rules, self.pending = SlotRules(None), _NO_CALLS
 
     def retire_connections(self) -> None:
         """Close every connection of a closed pool when its last call ends."""
@@ -345,27 +443,17 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
 
     def slots(self) -> tuple[SlotStatus, ...]:
         """Return the status of each slot; none before a connection is wanted (PO-11). Any thread may call this."""
-        several = self.several
-        if not self._wanted or self.is_closed:
-            return ()
-        if several is None:
-            return tuple(self._slot_status(slot, self._role, self._since) for slot in tuple(self.by_number.values()))
-        found = [(state, self.by_number.get(state.number)) for state in several.state.slots]
-        return tuple(self._slot_status(slot, state.role, state.since) for state, slot in found if slot is not None)
+        shown = self.rules.shown() if self._wanted and not self.is_closed else ()
+        return tuple(self._slot_status(*known) for known in shown)
 
-    @property
-    def _role(self) -> Role:
-        """The role of the only slot."""
-        return Role.SERVING if self.serving else Role.COMING
-
-    def _slot_status(self, slot: Slot[ConnectionT, ConnectorT], role: Role, since: float) -> SlotStatus:
-        manager, several = slot.manager, self.several
+    def _slot_status(self, slot: Slot[ConnectionT, ConnectorT], role: Role, since: float, state: State) -> SlotStatus:
+        manager = slot.manager
         status, connection = manager.status(), manager.connection or manager.draining
         suspected, answered = self.liveness.suspicion(slot.number)
         return SlotStatus(
             endpoint=slot.endpoint,
             role=role,
-            state=manager.state if several is None else several.shown(slot),
+            state=state,
             calls=0 if connection is None else connection.core_channel.running,
             since=since,
             last_error=status.last_error or self.healths.failure(slot.number),
@@ -377,19 +465,11 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
     @property
     def waits_for_room(self) -> bool:
         """Whether a call that gets no connection waits for room, because there are connections. Thread-safe."""
-        several = self.several
-        return several is not None and several.waits_for_room
+        return self.rules.waits_for_room
 
     def fill(self) -> None:
         """Start as many of the pending calls as there is room for (PO-14)."""
-        if self.several is not None:
-            self.several.fill()
-
-    def call_left(self) -> None:
-        """Handle the end of a call on a connection with limited room. Any thread may call this."""
-        several = self.several
-        if several is not None:
-            several.call_left()
+        self.rules.fill()
 
     # Liveness (LV-1 to LV-3).
 
@@ -408,10 +488,8 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
 
     def set_gate(self, connection: GatedConnection, *, shut: bool) -> None:
         """Make calls wait instead of using a connection, or start those that wait."""
-        several = self.several
-        unhealthy = several is not None and any(
-            slot.manager.connection is connection and several.is_unhealthy(slot.number) for slot in self._live()
-        )
+        rules, slots = self.rules, self._live()
+        unhealthy = any(slot.manager.connection is connection and rules.is_unhealthy(slot.number) for slot in slots)
         connection.core_channel.hold(shut=shut or unhealthy)
         if not shut and self.takes_calls:
             self._release()
@@ -424,7 +502,7 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
     def feed(self, input_: PoolInput) -> None:
         """Step the pool's machine."""
         if not self.is_closed:
-            self._slots().feed(input_)
+            self._machine().feed(input_)
 
     def rest(self, number: int, connection: object = None) -> None:
         """Close the connection of a slot, if it still is the one given, because no call uses it (CB-14)."""
@@ -438,15 +516,6 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
         connection = slot.manager.connection or slot.manager.draining
         return self.liveness.watch(self, slot.number, slot.endpoint, connection)
 
-    def must_prove(self, number: int) -> bool:
-        """Return whether the server of a slot's new connection has to say that it is serving before the slot serves."""
-        return self.several is not None and self.several.is_replacement(number)
-
-    def resolved(self, outcome: Addresses | Failure) -> None:
-        """Handle the outcome of a resolution (PO-7)."""
-        if self.several is not None and not self.is_closed:
-            self.several.resolved(outcome)
-
     # From the slots.
 
     def serves(self, number: int) -> None:
@@ -455,19 +524,12 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
         if self.setup.pooling.quiet_after or slot.endpoint in self.liveness.doubted:
             self._watch_over(slot)
         NEWS.reached(self, *map(spot_of, {slot.endpoint or target, target}))
-        if self.several is not None:  # only now: on asyncio, a listener may have replaced the connection meanwhile
-            self.several.serves(number)
-        elif not self.is_closed:
-            self.serving, self._since = ((slot,),), self._clock.now()
-            self.start_calls()
+        self.rules.serves(slot)  # only now: on asyncio, a listener may have replaced the connection meanwhile
 
     def failed(self, number: int) -> None:
         """Handle a failed attempt of a slot; if another pool gets there, the next one starts soon (LV-4)."""
         NEWS.seeks(self, self._spot(self.by_number[number].endpoint))
-        if self.several is not None:
-            self.several.failed(number)
-        elif self.is_failing:
-            self.pending.fail()
+        self.rules.failed(number)
 
     def _spot(self, endpoint: str) -> Hashable:
         """Return what the slots of an endpoint dial, as in the news."""
@@ -481,19 +543,7 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
         watch = self.liveness.watched.get(number)
         if watch is not None and not watch.connection.alive():
             self.liveness.drop(number)
-        if self.several is not None:
-            if state is not _READY and self.healths.watched:
-                self.healths.drop(number)
-            self.several.changed(number, state, busy=state is State.IDLE and self._is_busy(slot))
-        elif not self.is_closed:
-            if self.serving and state is not _READY:
-                self.serving, self._since = (), self._clock.now()
-            self.show(state)
-
-    def _is_busy(self, slot: Slot[ConnectionT, ConnectorT]) -> bool:
-        """Return whether a call is pending, or one has used a slot within the idle timeout (CB-14)."""
-        used = max(self.asked, slot.manager.last_used())
-        return len(self.pending) > 0 or self._clock.now() - used < IDLE_SHARE * self.policy.idle_timeout
+        self.rules.changed(slot, state)
 
     def hear(self, receiver: SlotReceiver, event: Happened) -> None:
         """Pass on an event of a slot; only the end of the last one is the channel's."""
@@ -516,20 +566,18 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
 
     # The slots.
 
-    def _slots(self) -> Slots[ConnectionT, ConnectorT]:
+    def _machine(self) -> Slots[ConnectionT, ConnectorT]:
         """Return the rules for several slots, which apply from now on."""
-        several = self.several
-        if several is None:
-            # CH-12: it was loaded with a policy or a source of credentials, or else a second after the first call.
-            from grpc_backoff.engine.slots import Slots  # noqa: PLC0415
+        # CH-12: it was loaded with a policy or a source of credentials, or else a second after the first call.
+        from grpc_backoff.engine.slots import Slots  # noqa: PLC0415
 
-            several = self.several = Slots(self, (self._role, self._since))
-        return several
+        if not isinstance(self.rules, Slots):
+            self.rules = Slots(self, self.rules)
+        return self.rules
 
     def _live(self) -> list[Slot[ConnectionT, ConnectorT]]:
         """Return the live slots, or all if none is left; any thread may call this."""
-        several = self.several
-        return list(self.by_number.values()) if several is None else several.live()
+        return self.rules.live() or list(self.by_number.values())
 
     def open_slot(self, number: int = 0, endpoint: str = "", beside: Membership | None = None) -> None:
         """Make a slot, whose manager joins the schedule of `beside` if that is given."""
@@ -572,7 +620,7 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
         only = None
         if len(self.by_number) == 1:
             (slot,) = self.by_number.values()
-            if self.several is None or not self.several.is_unhealthy(slot.number):
+            if not self.rules.is_unhealthy(slot.number):
                 only = slot.manager
         self.only = only  # at once, because other threads read it
 

@@ -74,7 +74,7 @@ class Resolution(SlotConnector[Any]):
         if isinstance(outcome, Failure):
             tell(outcome)
         elif pool is not None:
-            pool.resolved(outcome)
+            pool.rules.resolved(outcome)
 
     def decided(self) -> bool:
         """Return False, because an attempt ends before its limit."""

@@ -10,22 +10,24 @@ import itertools
 import math
 from collections.abc import Container, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from grpc_backoff.base import stepping
 from grpc_backoff.base.status import Failure, Role, State
 from grpc_backoff.base.stepping import Stepper
 from grpc_backoff.decide.connections import connection_machine as m
 from grpc_backoff.decide.connections import pool_records as p
+from grpc_backoff.decide.connections.dial_times import IDLE_SHARE
 from grpc_backoff.decide.connections.pick import elsewhere, pick
 from grpc_backoff.decide.connections.pool_machine import PoolMachine
+from grpc_backoff.engine.pool import SlotRules
 
 if TYPE_CHECKING:
     from grpc_backoff.connection.clock import TimerHandle
     from grpc_backoff.engine.core_connector import SlotConnector
     from grpc_backoff.engine.gate import GatedConnection
     from grpc_backoff.engine.manager import ConnectionManager
-    from grpc_backoff.engine.pool import BasePool, Slot
+    from grpc_backoff.engine.pool import BasePool, Slot, SlotShown
     from grpc_backoff.engine.resolver import Addresses
     from grpc_backoff.engine.room import Room
 
@@ -38,7 +40,7 @@ _FILL_EVERY = 0.001
 """How often calls that wait for room are started at most, in seconds, so that one wake-up serves many."""
 
 
-class Slots(Stepper[p.PoolInput], Generic[ConnectionT, ConnectorT]):
+class Slots(Stepper[p.PoolInput], SlotRules[ConnectionT, ConnectorT]):
     """Steps the machine of one pool.
 
     Attributes:
@@ -46,9 +48,12 @@ class Slots(Stepper[p.PoolInput], Generic[ConnectionT, ConnectorT]):
         most: how many calls a connection carries; None if any number (PO-14).
     """
 
-    def __init__(self, pool: BasePool[ConnectionT, ConnectorT], taken_over: tuple[Role, float] | None = None) -> None:
-        """Make the first slots, or take over the only one, which has had this role since then."""
-        super().__init__()
+    def __init__(
+        self, pool: BasePool[ConnectionT, ConnectorT], taken_over: SlotRules[ConnectionT, ConnectorT] | None = None
+    ) -> None:
+        """Make the first slots, or take over the only one from these rules."""
+        Stepper.__init__(self)
+        SlotRules.__init__(self, None)
         self._pool = pool
         setup = pool.setup
         self._machine = PoolMachine(setup.target, setup.pooling, setup.policy, pool.key, setup.addresses)
@@ -71,12 +76,17 @@ class Slots(Stepper[p.PoolInput], Generic[ConnectionT, ConnectorT]):
             for effect in effects:
                 self._carry_out(effect)
         else:
-            manager, wanted = pool.by_number[0].manager, not pool.is_unwanted
-            # As it was shown: the end of a connection, which the manager knows first, is yet to be handled.
-            shown = State.READY if taken_over[0] is Role.SERVING else manager.state
-            self.state = self._machine.taken_over(*taken_over, shown, manager.started, wanted=wanted)
+            ((slot, role, since, state),), wanted = taken_over.shown(), not pool.is_unwanted
+            if role is Role.SERVING:  # the end of its connection, which the manager knows first, is yet to be handled
+                state = State.READY
+            self.state = self._machine.taken_over(role, since, state, slot.manager.started, wanted=wanted)
 
     # For the pool.
+
+    @property
+    def channel_state(self) -> State:
+        """The channel's state (PO-4)."""
+        return self.state.state
 
     def want(self, *, first: bool) -> None:
         """Ask for a connection; `first` is whether that is the first time."""
@@ -94,10 +104,9 @@ class Slots(Stepper[p.PoolInput], Generic[ConnectionT, ConnectorT]):
         """Seek another connection than that of a slot, for a retry (RT-15)."""
         self.feed(p.TurnedAway(number, status, served, self._pool.setup.rng.random()))
 
-    def serves(self, number: int) -> None:
+    def serves(self, slot: Slot[ConnectionT, ConnectorT]) -> None:
         """Handle a new connection of a slot."""
-        pool = self._pool
-        slot = pool.by_number[number]
+        pool, number = self._pool, slot.number
         connection = slot.manager.connection
         if pool.setup.pooling.health_service is not None and connection is not None:
             pool.healths.watch(pool, number, connection)
@@ -112,12 +121,23 @@ class Slots(Stepper[p.PoolInput], Generic[ConnectionT, ConnectorT]):
         """Handle a failed attempt of a slot."""
         self.feed(p.SlotFailed(number))
 
-    def changed(self, number: int, state: State, *, busy: bool) -> None:
-        """Handle the new state of a slot; `busy` is as in the machine's input."""
-        self.feed(p.SlotChanged(number, state, busy))
+    def changed(self, slot: Slot[ConnectionT, ConnectorT], state: State) -> None:
+        """Handle the new state of a slot."""
+        healths = self._pool.healths
+        if state is not State.READY and healths.watched:
+            healths.drop(slot.number)
+        self.feed(p.SlotChanged(slot.number, state, busy=state is State.IDLE and self._is_busy(slot)))
+
+    def _is_busy(self, slot: Slot[ConnectionT, ConnectorT]) -> bool:
+        """Return whether a call is pending, or one has used a slot within the idle timeout (CB-14)."""
+        pool = self._pool
+        used = max(pool.asked, slot.manager.last_used())
+        return len(pool.pending) > 0 or pool.now() - used < IDLE_SHARE * pool.policy.idle_timeout
 
     def resolved(self, outcome: Addresses | Failure) -> None:
         """Report the outcome of a resolution and handle it (PO-7)."""
+        if self._pool.is_closed:
+            return
         found, failure = ((), outcome) if isinstance(outcome, Failure) else (outcome, None)
         self._pool.report("NameResolution", addresses=found, failure=failure)
         self.feed(p.NameResolved(found))
@@ -135,30 +155,28 @@ class Slots(Stepper[p.PoolInput], Generic[ConnectionT, ConnectorT]):
         self.state = self.state._replace(phase=p.PoolPhase.CLOSED)
 
     def live(self) -> list[Slot[ConnectionT, ConnectorT]]:
-        """Return the live slots, or all if none is left; any thread may call this."""
-        slots = dict(self._pool.by_number)
-        live = [slots[slot.number] for slot in self.state.live if slot.number in slots]
+        """Return the live slots; none if all are. Any thread may call this."""
         # In a step that exchanges all slots, the new ones are not made yet.
-        return live or list(slots.values())
+        slots = self._pool.by_number
+        return [slot for state in self.state.live if (slot := slots.get(state.number)) is not None]
 
-    def shown(self, slot: Slot[ConnectionT, ConnectorT]) -> State:
-        """Return the state of a slot that counts for the channel's; any thread may call this."""
-        pool = self.state
-        state = pool.slot(slot.number)
-        if state is None or state.role is not Role.UNHEALTHY:
+    def shown(self) -> list[SlotShown[ConnectionT, ConnectorT]]:
+        """Return each slot, with its role, since when it has it, and the state that counts for the channel's."""
+        pool, slots = self.state, self._pool.by_number
+        found = [(state, slots.get(state.number)) for state in pool.slots]
+        return [(slot, state.role, state.since, self._shown(slot, state)) for state, slot in found if slot is not None]
+
+    def _shown(self, slot: Slot[ConnectionT, ConnectorT], state: p.SlotState) -> State:
+        if state.role is not Role.UNHEALTHY:
             return slot.manager.state
         # In the step that opens the replacement, it has no manager yet.
-        replacement = pool.replacement(slot.number)
+        replacement = self.state.replacement(slot.number)
         return state.shown if replacement is None else replacement.state
 
     # Picking.
 
     def pick(self, avoid: Container[object] | None = ()) -> ConnectionManager[ConnectionT] | None:
-        """Return the manager whose connection takes the next call; None if no connection serves, or all are full.
-
-        A connection to avoid takes it only if no other connection does. None stands for a call that has just been made
-        and lets those go first that wait for room.
-        """
+        """Return the manager whose connection takes the next call; see `SlotRules.pick`."""
         pool = self._pool
         serving: Sequence[Sequence[Slot[ConnectionT, ConnectorT]]] = pool.serving
         if not serving or (avoid is None and self.most is not None and len(pool.pending)):
@@ -258,7 +276,7 @@ class Slots(Stepper[p.PoolInput], Generic[ConnectionT, ConnectorT]):
     # Health (RO-1).
 
     def is_replacement(self, number: int) -> bool:
-        """Return whether a slot is to replace another."""
+        """Return whether a slot is to replace another, so that its server has to say that it is serving (RO-1)."""
         slot = self.state.slot(number)
         return slot is not None and slot.replaces is not None
 
@@ -316,7 +334,7 @@ class Slots(Stepper[p.PoolInput], Generic[ConnectionT, ConnectorT]):
             case p.TellSlot():
                 slots[effect.slot].manager.feed(m.NewsArrived())
             case p.Resolve():
-                pool.setup.resolve(lambda outcome: pool.at_home(partial(pool.resolved, outcome)))
+                pool.setup.resolve(lambda outcome: pool.at_home(partial(self.resolved, outcome)))
             case stepping.ArmTimer():
                 self._cancel_timer()
                 self._timer = pool.at(effect.at, self._timer_fired)

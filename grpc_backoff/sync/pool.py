@@ -50,13 +50,13 @@ class ConnectionPool(BasePool[CoreConnection, CoreConnector]):
     def connection(self, avoid: Container[object] | None = None) -> CoreConnection | None:
         """Return the connection for the next call, as far as is currently known. Thread-safe.
 
-        None if there is none, or all are full. `avoid` is as in `Slots.pick`.
+        None if there is none, or all are full. `avoid` is as in `SlotRules.pick`.
         """
-        only, several = self.only, self.several
+        only = self.only
         if only is not None and not self.picks:
             return only.connection
         for _ in range(1 + len(self.by_number)):  # a connection that was just lost may still be picked
-            manager = None if several is None else several.pick(avoid)
+            manager = self.rules.pick(avoid)
             connection = None if manager is None else manager.connection
             if manager is None or (connection is not None and connection.held is None):
                 return connection

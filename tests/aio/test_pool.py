@@ -19,6 +19,7 @@ from grpc_backoff.base.status import Role
 from grpc_backoff.decide.connections.pool_records import SlotEnded
 from grpc_backoff.decide.connections.slot_events import LivenessAsked, SlotClosed, SlotOpened, SlotRetiring, SlotServing
 from grpc_backoff.engine.setup import PoolSetup
+from grpc_backoff.engine.slots import Slots
 from grpc_backoff.policy.pooling import PoolPolicy
 from grpc_backoff.policy.presets import CONNECT
 from grpc_backoff.testing import Fails, FakeClock, ScriptedConnector, Succeeds
@@ -124,7 +125,7 @@ async def test_the_machine_takes_over_the_only_slot(moment):
         )
         if early:
             parts.pool.refresh("there is no connection yet")
-        assert (parts.pool.several is None) is not early
+        assert isinstance(parts.pool.rules, Slots) is early
         parts.pool.want()
         await parts.clock.advance(min(moment, 15.0))
         if moment > 15.0:
@@ -202,7 +203,7 @@ async def test_a_pool_that_belongs_to_another_process_hears_of_no_name():
     """FK-1: what was resolved for the parent of a fork is not reported in the child."""
     parts = Parts(round_robin=True)
     parts.pool.leave_alone()
-    parts.pool.resolved(("127.0.0.1:1",))
+    parts.pool.rules.resolved(("127.0.0.1:1",))
     assert parts.events == []
 
 
@@ -257,7 +258,7 @@ async def test_the_numbers_of_the_machine():
     """PO-3: the machine's numbers are those of the connect policy, though its slots dial only when they are asked."""
     policy = replace(CONNECT, reconnect=Reconnect.EAGER)
     parts = Parts(connect=policy, max_connections=2)
-    assert parts.pool.several._machine.connect is policy
+    assert parts.pool.rules._machine.connect is policy
     assert parts.pool.policy.reconnect is Reconnect.LAZY
     await parts.close()
 
