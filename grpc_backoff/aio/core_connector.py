@@ -35,9 +35,9 @@ from grpc_backoff.decide.calls.call_texts import pays, says_goaway, shows_life
 from grpc_backoff.decide.connections import dial_machine as m
 from grpc_backoff.decide.connections.dial_texts import EXPLAIN_METHOD, EXPLAIN_SERVICE
 from grpc_backoff.decide.connections.dial_times import EXPLAIN_TIMEOUT
-from grpc_backoff.engine.core_connector import BaseConnector, MadeWith, Tell, unheard
+from grpc_backoff.engine.core_connector import BaseConnector, LateDial, MadeWith, Tell, unheard
 from grpc_backoff.engine.core_dial import CoreDial
-from grpc_backoff.engine.spares import SPARES
+from grpc_backoff.engine.spares import SPARES, SpareChannel
 from grpc_backoff.grpcio import aio_private
 from grpc_backoff.grpcio.private import exclude_service, has_plugin
 
@@ -78,10 +78,10 @@ class CoreConnection(CoreDial):
 
     def _look_for_complaint(self) -> None:
         """Look whether the connection has ended because the server got too many pings."""
-        if self._connector.derived.pings and not self._complaints.heard and not self.alive():
+        if self._connector.derived.pings and not self._complained and not self.alive():
             for call, _ in self.core_channel.calls():
                 if call.done():
-                    self._complaints.look(aio_private.details_of(call))
+                    self._heed(aio_private.details_of(call))
 
     def _judge(self, call: grpc.aio.Call) -> bool:
         """Return whether the server has answered a call that has just ended."""
@@ -175,26 +175,21 @@ class CoreConnection(CoreDial):
     def _close(self, *, spare: bool) -> None:
         if spare and self._spare_key is not None and self.core_channel.last_state is None:  # it has not been closed
             loop = self._connector.loop
-            SPARES.keep(self._spare_key, SpareChannel(self.core_channel.give_up(), self._state.since, loop))
+            SPARES.keep(self._spare_key, LoopSpare(self.core_channel.give_up(), self._state.since, loop))
         elif not self._closing:
             self._connector.spawn(self.core_channel.close(lost=True))
 
 
-class SpareChannel:
-    """A channel of the core for the next dial on an event loop; see `Spare`."""
+class LoopSpare(SpareChannel):
+    """A spare channel of an event loop, where it is freed."""
 
     def __init__(self, channel: grpc.aio.Channel, made: float, loop: asyncio.AbstractEventLoop) -> None:
-        self.channel = channel
-        self.made = made
+        super().__init__(channel, made, lambda kept: aio_private.state_check(kept)(False), aio_private.close_unused)
         self._loop = loop
-
-    def is_up(self) -> bool:
-        """Return whether the connection is up."""
-        return aio_private.state_check(self.channel)(False) == m.READY
 
     def close(self) -> None:
         """Close the channel; any thread may do so."""
-        aio_private.close_unused(self.channel)
+        super().close()
         if self._loop.is_running() and not is_here(self._loop):  # grpcio's poller ends with its last channel there
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._free)
@@ -205,31 +200,14 @@ class SpareChannel:
         del self.channel
 
 
-class SoonDial:
+class SoonDial(LateDial[CoreConnection]):
     """An attempt that begins in the loop's next turn: until then, a listener may still stop the channel."""
 
     def __init__(self, owner: CoreConnector, limit: float, tell: Tell[CoreConnection]) -> None:
         """Take the arguments of `CoreConnection`."""
-        self._connector, self._limit, self._tell = owner, limit, tell
-        self._dial: CoreConnection | None = None
+        super().__init__(owner, tell)
         # Use a new context, because the connection outlives the call that happened to ask for it.
-        self._start: asyncio.Handle | None = owner.loop.call_soon(self._begin, context=Context())
-
-    def _begin(self) -> None:
-        tell, self._tell, self._start = self._tell, unheard, None
-        self._dial = self._connector.dial_late(self._limit, tell)
-
-    def decided(self) -> bool:
-        """Return whether the core has an outcome that has not been reported yet."""
-        return self._dial is not None and self._dial.decided()
-
-    def abandon(self) -> None:
-        """Abandon the attempt, or do not begin it."""
-        if self._start is not None:
-            self._start.cancel()
-        self._tell, self._start = unheard, None
-        if self._dial is not None:
-            self._dial.abandon()
+        self._waits = owner.loop.call_soon(self._begin, limit, context=Context())
 
 
 class CoreConnector(BaseConnector[CoreConnection]):

@@ -21,9 +21,9 @@ from grpc_backoff.telemetry.log import log_event, logs_info
 if TYPE_CHECKING:
     from grpc_backoff.aio.connection import CallConnection
     from grpc_backoff.aio.coroutine_connector import CoroutineConnector
+    from grpc_backoff.aio.shares import Shares
     from grpc_backoff.connection.clock import TimerHandle
     from grpc_backoff.connection.connector import Connector
-    from grpc_backoff.engine.manager import Owner
     from grpc_backoff.engine.news import Ticking
 
 
@@ -33,7 +33,7 @@ class ConnectionPool(BasePool["CallConnection", "CoreConnector | CoroutineConnec
     def __init__(
         self,
         setup: PoolSetup,
-        shares: Owner,
+        shares: Shares,
         *,
         connector: Callable[[str], CoreConnector | Connector[CallConnection]],
         loop: asyncio.AbstractEventLoop,
@@ -43,7 +43,7 @@ class ConnectionPool(BasePool["CallConnection", "CoreConnector | CoroutineConnec
         `connector` returns the connector for an endpoint.
         """
         self._connector = connector
-        self._shares = shares
+        self.shares = shares
         self._loop = loop
         self._watchers: list[asyncio.Future[bool]] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -136,7 +136,7 @@ class ConnectionPool(BasePool["CallConnection", "CoreConnector | CoroutineConnec
         """Log an event and notify the listeners."""
         if logs_info():
             tell((log_event,), event, self._loop)
-        self._shares.hear(event)
+        self.shares.hear(event)
 
     def show(self, _state: State) -> None:
         """Report the channel's new state."""

@@ -15,7 +15,7 @@ import itertools
 import math
 from collections.abc import Callable, Container, Hashable
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from grpc_backoff.aio.listeners import Listeners
@@ -27,7 +27,7 @@ from grpc_backoff.decide.connections.shown import state_shown, status_shown
 
 if TYPE_CHECKING:
     from grpc_backoff.aio.connection import CallConnection
-    from grpc_backoff.engine.manager import CallQueue
+    from grpc_backoff.engine.pool import CallQueue
 
 
 class Shares:
@@ -108,7 +108,7 @@ class Share:
         self._pool = pool
         self._asked = False
         self._closed = False
-        self._shares = shares = cast("Shares", pool.pending)
+        self._shares = shares = pool.shares
         self.key = ChannelKey() if shares.joined else pool.key
         """Identifies this channel in its events."""
         shares.join(self)

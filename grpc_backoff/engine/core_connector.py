@@ -21,7 +21,6 @@ from grpc_backoff.config.core_options import (
     spreads_calls,
 )
 from grpc_backoff.config.target import core_target
-from grpc_backoff.decide.calls.call_texts import says_too_many_pings
 from grpc_backoff.decide.connections.dial_machine import DialMachine
 from grpc_backoff.decide.connections.dial_texts import MORE_THAN_THE_RETRY_BUFFER
 from grpc_backoff.engine.key import LOCAL_POOL
@@ -29,6 +28,7 @@ from grpc_backoff.engine.spares import SPARES
 from grpc_backoff.policy.connect import ConnectPolicy
 
 if TYPE_CHECKING:
+    from grpc_backoff.base.stepping import Cancellable
     from grpc_backoff.config.credentials import CredentialsSource
     from grpc_backoff.connection.connector import AttemptInFlight, LiveConnection
     from grpc_backoff.engine.home import Home
@@ -220,15 +220,6 @@ class BaseConnector(SlotConnector[DialT]):
 
         return ReadingAttempt(self, self._source, limit, tell)
 
-    def dial_late(self, limit: float, tell: Tell[DialT]) -> DialT | None:
-        """Start an attempt for which `connect` has returned already; tell if that is impossible."""
-        try:
-            return self.dial(limit, tell)
-        except Exception as error:  # noqa: BLE001 - a bug must not leave the channel waiting for ever
-            _LOG.exception("an attempt to connect raised an unexpected exception")
-            tell(Failure(Stage.UNKNOWN, repr(error)))
-            return None
-
     @abstractmethod
     def dial(self, limit: float, tell: Tell[DialT]) -> DialT:
         """Start one attempt with the credentials that are known."""
@@ -268,15 +259,33 @@ class BaseConnector(SlotConnector[DialT]):
         self.guards = self.derived.repeats and not self.spreads
 
 
-class Complaints:
-    """Notes that the server of one connection has complained about pings, once."""
+class LateDial(Generic[DialT]):
+    """An attempt that dials after `connect` has returned, unless it is abandoned before."""
 
-    def __init__(self, keepalive: Keepalive) -> None:
-        self._keepalive = keepalive
-        self.heard = False
+    _waits: Cancellable
+    """What it waits for."""
 
-    def look(self, details: str) -> None:
-        """Look at the text of a call that failed. Thread-safe."""
-        if not self.heard and says_too_many_pings(details):
-            self.heard = True
-            self._keepalive.complained()
+    def __init__(self, owner: BaseConnector[DialT], tell: Tell[DialT]) -> None:
+        self._owner = owner
+        self._tell = tell
+        self._dial: DialT | None = None
+
+    def _begin(self, limit: float) -> None:
+        self._waits.cancel()  # it refers to this attempt (CB-10)
+        tell, self._tell = self._tell, unheard
+        try:
+            self._dial = self._owner.dial(limit, tell)
+        except Exception as error:  # noqa: BLE001 - a bug must not leave the channel waiting for ever
+            _LOG.exception("an attempt to connect raised an unexpected exception")
+            tell(Failure(Stage.UNKNOWN, repr(error)))
+
+    def decided(self) -> bool:
+        """Return whether the core has an outcome that has not been reported yet."""
+        return self._dial is not None and self._dial.decided()
+
+    def abandon(self) -> None:
+        """Abandon the attempt, or do not begin it."""
+        self._tell = unheard
+        self._waits.cancel()
+        if self._dial is not None:
+            self._dial.abandon()

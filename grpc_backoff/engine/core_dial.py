@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from grpc_backoff.base.status import Failure, Link, Loss
 from grpc_backoff.base.stepping import Stepper
+from grpc_backoff.decide.calls.call_texts import says_too_many_pings
 from grpc_backoff.decide.connections import dial_machine as m
-from grpc_backoff.engine.core_connector import BaseConnector, Complaints, Reporting, Tell, unheard
+from grpc_backoff.engine.core_connector import BaseConnector, Reporting, Tell, unheard
 from grpc_backoff.engine.spares import SPARES
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class CoreDial(Stepper[m.Input], Reporting):
         self._tell = tell
         self.answered = self.unanswered = unheard
         self._refused = self._dropped = False
-        self._complaints = Complaints(owner.keepalive)
+        self._complained = False
         self._seen_ended = math.inf
         self._loss: Loss | None = None
         self._spare_key: Key | None = None
@@ -127,6 +128,12 @@ class CoreDial(Stepper[m.Input], Reporting):
 
     def _stepped(self) -> None:
         """Note the machine's new state, before its effects."""
+
+    def _heed(self, details: str) -> None:
+        """Make pings rarer if the text of a failed call says that the server got too many, once. Thread-safe."""
+        if not self._complained and says_too_many_pings(details):
+            self._complained = True
+            self._connector.keepalive.complained()
 
     def _look_for_complaint(self) -> None:
         """Look whether the ends of calls say that the server got too many pings, unless they are heard as they end."""

@@ -32,11 +32,10 @@ from grpc_backoff.config.credentials import (
     UnusableFilesError,
     load_files,
 )
-from grpc_backoff.engine.core_connector import unheard
+from grpc_backoff.engine.core_connector import LateDial, unheard
 from grpc_backoff.engine.single_flight import SingleFlight
 
 if TYPE_CHECKING:
-    from grpc_backoff.connection.connector import AttemptInFlight
     from grpc_backoff.engine import core_connector
     from grpc_backoff.engine.core_connector import BaseConnector
 
@@ -73,42 +72,32 @@ def _too_slow(seconds: float) -> Failure:
     return Failure(Stage.CREDENTIALS, f"no credentials after {seconds:g} s")
 
 
-class ReadingAttempt:
-    """An attempt whose credentials are read first. Everything runs at the connector's home."""
+class ReadingAttempt(LateDial[Any]):
+    """An attempt whose credentials are read first. Everything runs at the connector's home.
+
+    If it is abandoned, a function of the program that reads credentials may go on.
+    """
 
     def __init__(
         self, owner: BaseConnector[Any], source: CredentialsSource, limit: float, tell: core_connector.Tell[Any]
     ) -> None:
         """Start to read; `limit` is the time limit of the whole attempt, in seconds."""
+        super().__init__(owner, tell)
         home, most = owner.home, time_to_read(limit)
-        self._owner = owner
         self._ends = home.now() + limit
-        self._tell = tell
-        self._dial: AttemptInFlight | None = None
-        self._timer = home.call_at(home.now() + most, lambda: self._read(_too_slow(most)))
+        self._waits = home.call_at(home.now() + most, lambda: self._read(_too_slow(most)))
         source.read(lambda outcome: home.post(lambda: self._read(outcome)))
 
     def _read(self, outcome: Outcome) -> None:
-        tell, self._tell = self._tell, unheard
-        self._timer.cancel()
+        tell = self._tell
         if tell is unheard:
             return  # it has timed out, or was abandoned
         if isinstance(outcome, Failure):
+            self.abandon()
             tell(outcome)
         else:
             self._owner.credentials = outcome
-            self._dial = self._owner.dial_late(self._ends - self._owner.home.now(), tell)
-
-    def decided(self) -> bool:
-        """Return whether the core has an outcome that has not been reported yet."""
-        return self._dial is not None and self._dial.decided()
-
-    def abandon(self) -> None:
-        """Abandon the attempt; a function of the program that reads credentials may go on."""
-        self._tell = unheard
-        self._timer.cancel()
-        if self._dial is not None:
-            self._dial.abandon()
+            self._begin(self._ends - self._owner.home.now())
 
 
 _READER: SingleFlight[grpc.ChannelCredentials] = SingleFlight("grpc-backoff-credentials", Stage.CREDENTIALS)

@@ -20,8 +20,7 @@ from grpc_backoff.policy.backoff import Random
 if TYPE_CHECKING:
     from grpc_backoff.engine.gate import GatedConnection
     from grpc_backoff.engine.home import Home
-    from grpc_backoff.engine.liveness import Keeper
-    from grpc_backoff.engine.pool import SlotReceiver
+    from grpc_backoff.engine.pool import BasePool, SlotReceiver
 
 _SAYS = "the server reports {}"
 _GARBAGE = "its health service sent no HealthCheckResponse"
@@ -38,7 +37,7 @@ class HealthWatch(Stepper[m.HealthInput]):
 
     def __init__(
         self,
-        keeper: Keeper,
+        pool: BasePool[Any, Any],
         number: int,
         connection: GatedConnection,
         machine: m.HealthMachine,
@@ -51,8 +50,8 @@ class HealthWatch(Stepper[m.HealthInput]):
         super().__init__()
         self.connection = connection
         self.tell = tell
-        self.state = machine.begin(keeper.now(), prove_within)
-        self._keeper = keeper
+        self.state = machine.begin(pool.now(), prove_within)
+        self._pool = pool
         self._number = number
         self._machine = machine
         self._request = request_for(service)
@@ -75,7 +74,7 @@ class HealthWatch(Stepper[m.HealthInput]):
             self.feed(said._replace(alive=self.connection.alive()))
 
     def _step(self, input_: m.HealthInput) -> None:
-        self.state, effects = self._machine.step(self.state, input_, self._keeper.now(), self._rng)
+        self.state, effects = self._machine.step(self.state, input_, self._pool.now(), self._rng)
         for effect in effects:
             self._carry_out(effect)
 
@@ -90,10 +89,10 @@ class HealthWatch(Stepper[m.HealthInput]):
             case m.Tell(problem):
                 self.tell(problem)
             case m.GoIdle():
-                self._keeper.rest(self._number, self.connection)
+                self._pool.rest(self._number, self.connection)
             case stepping.ArmTimer(at):
                 self._cancel_timer()
-                self._timer = self._keeper.at(at, self.look)
+                self._timer = self._pool.at(at, self.look)
             case stepping.CancelTimer():
                 self._cancel_timer()
 

@@ -7,46 +7,18 @@ the question is put, is up to the connection's gate (`gate.py`) in each API.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 from grpc_backoff.base import stepping
 from grpc_backoff.base.stepping import Stepper
-from grpc_backoff.connection.clock import TimerHandle
 from grpc_backoff.decide.calls.call_texts import shows_life
 from grpc_backoff.decide.connections import liveness_machine as m
-from grpc_backoff.decide.connections.pool_records import Condemned, PoolInput
+from grpc_backoff.decide.connections.pool_records import Condemned
 from grpc_backoff.engine.gate import LivenessReply
 
 if TYPE_CHECKING:
     from grpc_backoff.engine.gate import GatedConnection
-
-
-class Keeper(Protocol):
-    """What the watches over a connection need from its pool; everything runs where the pool's machine is stepped."""
-
-    def at(self, when: float, callback: Callable[[], None]) -> TimerHandle:
-        """Call `callback` when the channel's clock reaches `when`, in seconds."""
-        ...
-
-    def now(self) -> float:
-        """Return the time on the channel's clock, in seconds."""
-        ...
-
-    def set_gate(self, connection: GatedConnection, *, shut: bool) -> None:
-        """Make calls wait instead of using a connection, or start those that wait."""
-        ...
-
-    def report(self, kind: str, **fields: object) -> None:
-        """Emit an event of this kind, which is about no attempt."""
-        ...
-
-    def feed(self, input_: PoolInput) -> None:
-        """Step the pool's machine."""
-        ...
-
-    def rest(self, number: int, connection: GatedConnection) -> None:
-        """Close the connection of a slot, because no call has used it within the idle timeout."""
-        ...
+    from grpc_backoff.engine.pool import BasePool
 
 
 class ConnectionWatch(Stepper[m.LivenessInput]):
@@ -59,7 +31,7 @@ class ConnectionWatch(Stepper[m.LivenessInput]):
 
     def __init__(
         self,
-        keeper: Keeper,
+        pool: BasePool[Any, Any],
         number: int,
         endpoint: str,
         connection: GatedConnection,
@@ -73,13 +45,13 @@ class ConnectionWatch(Stepper[m.LivenessInput]):
         """
         super().__init__()
         self.connection = connection
-        self._keeper = keeper
+        self._pool = pool
         self._number = number
         self._endpoint = endpoint
         self._machine = machine
         self._doubted = doubted
         self._tell_proxy = tell_proxy
-        self.state, effects = machine.begin(keeper.now(), doubted=endpoint in doubted)
+        self.state, effects = machine.begin(pool.now(), doubted=endpoint in doubted)
         for effect in effects:
             self._carry_out(effect)
 
@@ -115,29 +87,29 @@ class ConnectionWatch(Stepper[m.LivenessInput]):
             return
         if reply.proxy:
             self._tell_proxy(reply.proxy)
-        alive = shows_life(reply.code) or core.quiet() < self._keeper.now() - self.state.asked
+        alive = shows_life(reply.code) or core.quiet() < self._pool.now() - self.state.asked
         self.feed(m.Replied(alive, reply.waited, core.running))
 
     def _step(self, input_: m.LivenessInput) -> None:
-        self.state, effects = self._machine.step(self.state, input_, self._keeper.now())
+        self.state, effects = self._machine.step(self.state, input_, self._pool.now())
         for effect in effects:
             self._carry_out(effect)
 
     def _carry_out(self, effect: m.LivenessEffect) -> None:
-        keeper = self._keeper
+        pool = self._pool
         match effect:
             case stepping.ArmTimer(at):
                 self._cancel_timer()
-                self._timer = keeper.at(at, self.look)
+                self._timer = pool.at(at, self.look)
             case stepping.CancelTimer():
                 self._cancel_timer()
             case m.Shut():
-                keeper.set_gate(self.connection, shut=True)
+                pool.set_gate(self.connection, shut=True)
                 if self.connection.core_channel.running:  # a thread was faster
                     self._inputs.append(m.CallWaits())
             case m.Ask(why, within):
                 if self.connection.alive():
-                    keeper.report("LivenessAsked", endpoint=self._endpoint, slot=self._number, why=why, within=within)
+                    pool.report("LivenessAsked", endpoint=self._endpoint, slot=self._number, why=why, within=within)
                     self._doubted.add(self._endpoint)
                     self.connection.core_channel.ask(within, self._replied)
                 else:  # the core would dial again for the question
@@ -145,8 +117,8 @@ class ConnectionWatch(Stepper[m.LivenessInput]):
             case m.Lives(took):
                 self._doubted.discard(self._endpoint)
                 why = self.state.why
-                keeper.report("LivenessAnswered", endpoint=self._endpoint, slot=self._number, why=why, took=took)
+                pool.report("LivenessAnswered", endpoint=self._endpoint, slot=self._number, why=why, took=took)
             case m.Reopen():
-                keeper.set_gate(self.connection, shut=False)
+                pool.set_gate(self.connection, shut=False)
             case m.Condemn(why):
-                keeper.feed(Condemned(self._number, why))
+                pool.feed(Condemned(self._number, why))

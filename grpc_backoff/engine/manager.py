@@ -33,8 +33,8 @@ _CLOSED, _TRANSIENT_FAILURE = m.ConnectionPhase.CLOSED, State.TRANSIENT_FAILURE
 
 if TYPE_CHECKING:
 
-    class Pending(Protocol):
-        """The queue of pending calls."""
+    class Receiver(Protocol):
+        """What a manager works for: it has pending calls, and hears of the connection. It runs no user code (TH-5a)."""
 
         def __len__(self) -> int:
             """Return how many calls are pending."""
@@ -48,25 +48,9 @@ if TYPE_CHECKING:
             """Fail the pending calls that do not survive a failed attempt (CH-3)."""
             ...
 
-    class CallQueue(Pending, Protocol):
-        """A queue of pending calls from which a pool may take some (PO-14)."""
-
-        def release(self, most: float = math.inf, /) -> None:
-            """Start pending calls, all or the first `most` of them, because there is a connection."""
-            ...
-
-    class Audience(Protocol):
-        """What hears of the connections."""
-
         def hear(self, event: Happened) -> None:
             """Handle an event."""
             ...
-
-    class Owner(CallQueue, Audience, Protocol):
-        """What a pool works for: it has the pending calls, and hears of the connections."""
-
-    class Receiver(Pending, Audience, Protocol):
-        """What a manager works for. It runs no user code (TH-5a)."""
 
         def changed(self, state: State) -> None:
             """Handle a new state of the machine; its effects follow."""

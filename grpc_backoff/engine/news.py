@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 from contextvars import Context
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 
 from grpc_backoff.base.base_errors import OptionError
@@ -22,27 +22,9 @@ from grpc_backoff.engine.watches import load_liveness
 if TYPE_CHECKING:
     from grpc_backoff.connection.clock import TimerHandle
     from grpc_backoff.engine.network import NetworkWatcher
+    from grpc_backoff.engine.pool import BasePool
 
-_TICK = 1.0
-"""How often to check whether the process has slept, in seconds."""
-
-TOLD = "network_changed() was called"
-NETWORK = "the machine's network has changed"
-REACHED = "another channel has reached the same host and port"
-
-
-if TYPE_CHECKING:
-
-    class Hearer(Protocol):
-        """A pool of connections."""
-
-        def tell_news(self, why: str, spot: Hashable = None) -> None:
-            """Handle news, which concerns only one spot if one is given; any thread may call this."""
-            ...
-
-        def hear_news(self, why: str, spot: Hashable = None, *, woke: bool = False) -> None:
-            """Handle news, on the event loop or thread that the pool belongs to."""
-            ...
+    Pool = BasePool[Any, Any]
 
     class Ticking(Protocol):
         """An event loop, or the conductor."""
@@ -50,6 +32,14 @@ if TYPE_CHECKING:
         def call_at(self, when: float, callback: Callable[[], None], /) -> TimerHandle:
             """Call `callback` at a time on the machine's monotonic clock, in seconds."""
             ...
+
+
+_TICK = 1.0
+"""How often to check whether the process has slept, in seconds."""
+
+TOLD = "network_changed() was called"
+NETWORK = "the machine's network has changed"
+REACHED = "another channel has reached the same host and port"
 
 
 @functools.lru_cache(maxsize=1024)
@@ -73,19 +63,19 @@ class Sleeper:
 
     def __init__(self, home: Ticking) -> None:
         """Start without pools; `home` is the event loop, or the conductor."""
-        self.pools: WeakSet[Hearer] = WeakSet()
+        self.pools: WeakSet[Pool] = WeakSet()
         self._home = home
         self._timer: TimerHandle | None = None
         self._due = 0.0
         self._slept = 0.0
 
-    def join(self, pool: Hearer) -> None:
+    def join(self, pool: Pool) -> None:
         """Notify a pool whenever the process has slept."""
         self.pools.add(pool)
         if self._timer is None:
             self._arm()
 
-    def leave(self, pool: Hearer) -> None:
+    def leave(self, pool: Pool) -> None:
         """Stop notifying a pool."""
         self.pools.discard(pool)
         if not self.pools and self._timer is not None:
@@ -118,13 +108,13 @@ class NewsDesk:
     def begin_anew(self) -> None:
         """Start over in the child of a fork, because pools, timers and threads belong to the parent."""
         self._lock = threading.RLock()
-        self._pools: WeakSet[Hearer] = WeakSet()
-        self._followers: WeakSet[Hearer] = WeakSet()
-        self._seeking: WeakKeyDictionary[Hearer, set[Hashable]] = WeakKeyDictionary()
+        self._pools: WeakSet[Pool] = WeakSet()
+        self._followers: WeakSet[Pool] = WeakSet()
+        self._seeking: WeakKeyDictionary[Pool, set[Hashable]] = WeakKeyDictionary()
         self._sleepers: WeakValueDictionary[int, Sleeper] = WeakValueDictionary()
         self._network: NetworkWatcher | None = None
 
-    def join(self, pool: Hearer, home: Ticking | None, *, network: bool) -> Sleeper | None:
+    def join(self, pool: Pool, home: Ticking | None, *, network: bool) -> Sleeper | None:
         """Notify a pool of news from now on. Called where the pool runs.
 
         `home` is None if the clock of the pool is not the machine's. With `network`, changes of the network are news
@@ -149,7 +139,7 @@ class NewsDesk:
 
             self._network = NetworkWatcher(self._changed)
 
-    def leave(self, pool: Hearer) -> None:
+    def leave(self, pool: Pool) -> None:
         """Stop notifying a pool."""
         with self._lock:
             self._pools.discard(pool)
@@ -166,12 +156,12 @@ class NewsDesk:
         for pool in pools:
             pool.tell_news(why)
 
-    def seeks(self, pool: Hearer, spot: Hashable) -> None:
+    def seeks(self, pool: Pool, spot: Hashable) -> None:
         """Tell a pool once when another one has reached this spot. Thread-safe."""
         with self._lock:
             self._seeking.setdefault(pool, set()).add(spot)
 
-    def gives_up(self, pool: Hearer, spot: Hashable) -> None:
+    def gives_up(self, pool: Pool, spot: Hashable) -> None:
         """Forget that a pool sought this spot, because none of its slots dials there any more. Thread-safe."""
         with self._lock:
             sought = self._seeking.get(pool, set())
@@ -179,9 +169,9 @@ class NewsDesk:
             if not sought:
                 self._seeking.pop(pool, None)
 
-    def reached(self, pool: Hearer, *spots: Hashable) -> None:
+    def reached(self, pool: Pool, *spots: Hashable) -> None:
         """Tell the other pools that seek one of these spots, each of them once. Thread-safe."""
-        found: list[tuple[Hearer, Hashable]] = []
+        found: list[tuple[Pool, Hashable]] = []
         with self._lock:
             for reference in self._seeking.keyrefs():  # a finalizer may change the mapping meanwhile
                 other = reference()

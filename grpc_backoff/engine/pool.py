@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Hashable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from grpc_backoff.base.record import NamedTuple, record
 from grpc_backoff.base.status import ConnectionStatus, Failure, Role, SlotStatus, State
@@ -35,11 +35,26 @@ if TYPE_CHECKING:
     from grpc_backoff.engine.gate import GatedConnection
     from grpc_backoff.engine.home import Home
     from grpc_backoff.engine.liveness import ConnectionWatch
-    from grpc_backoff.engine.manager import CallQueue
     from grpc_backoff.engine.news import Ticking
     from grpc_backoff.engine.registry import Membership
     from grpc_backoff.engine.resolver import Addresses
     from grpc_backoff.engine.slots import Slots
+
+    class CallQueue(Protocol):
+        """A queue of pending calls, of which a pool may start some."""
+
+        def __len__(self) -> int:
+            """Return how many calls are pending."""
+            ...
+
+        def release(self, most: float = math.inf, /) -> None:
+            """Start pending calls, all or the first `most` of them (PO-14), because there is a connection."""
+            ...
+
+        def fail(self) -> None:
+            """Fail the pending calls that do not survive a failed attempt (CH-3)."""
+            ...
+
 
 ConnectionT = TypeVar("ConnectionT", bound="GatedConnection")
 ConnectorT = TypeVar("ConnectorT", bound=SlotConnector[Any])

@@ -14,41 +14,44 @@ from typing import TYPE_CHECKING, Any
 
 from grpc_backoff.base.process import after_fork, before_fork
 from grpc_backoff.decide.connections import dial_times
+from grpc_backoff.decide.connections.dial_machine import READY
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
-    from typing import Protocol
+    from collections.abc import Callable, Hashable
 
     from grpc_backoff.engine.home import Home
 
     Key = tuple[Home, Hashable]
     """Where a channel lives, and what it was created with."""
 
-    class Spare(Protocol):
-        """A channel of the core that has a connection and no calls."""
-
-        @property
-        def channel(self) -> Any:
-            """The channel."""
-            ...
-
-        @property
-        def made(self) -> float:
-            """When its connection was made, in seconds on the clock of its home."""
-            ...
-
-        def is_up(self) -> bool:
-            """Return whether the connection is up."""
-            ...
-
-        def close(self) -> None:
-            """Close the channel; any thread may do so."""
-            ...
-
 
 _AVOIDS_FOR = 10.0
 """For how long nothing is kept of a peer that has ended a connection that came in quick turns, in seconds. It may end
 each connection after a call, and the next call would be lost with it."""
+
+
+class SpareChannel:
+    """A channel of the core that has a connection and no calls.
+
+    Attributes:
+        channel: the channel.
+        made: when its connection was made, in seconds on the clock of its home.
+    """
+
+    def __init__(self, channel: Any, made: float, check: Callable[[Any], int], close: Callable[[Any], None]) -> None:
+        """`check` returns the state of a channel of its API, as the core's integer; `close` closes the channel."""
+        self.channel = channel
+        self.made = made
+        self._check = check
+        self._close = close
+
+    def is_up(self) -> bool:
+        """Return whether the connection is up."""
+        return self._check(self.channel) == READY
+
+    def close(self) -> None:
+        """Close the channel; any thread may do so."""
+        self._close(self.channel)
 
 
 class Spares:
@@ -59,7 +62,7 @@ class Spares:
 
     def __init__(self) -> None:
         """Keep none yet."""
-        self._kept: dict[Key, tuple[Spare, float]] = {}
+        self._kept: dict[Key, tuple[SpareChannel, float]] = {}
         self._avoided: dict[Hashable, float] = {}
         self._inherited: list[object] = []
         self._is_served = False
@@ -76,7 +79,7 @@ class Spares:
         """Return whether channels that are created so are not to be kept at the moment."""
         return bool(self._avoided) and self._avoided.get(made_with, 0.0) > self._now()
 
-    def keep(self, key: Key, spare: Spare) -> None:
+    def keep(self, key: Key, spare: SpareChannel) -> None:
         """Keep a channel that was created with `key`, in place of an earlier one. Thread-safe."""
         self._close(key)
         self._kept[key] = spare, self._now() + dial_times.SPARE_FOR
@@ -91,7 +94,7 @@ class Spares:
                 self._is_served = False
                 self._close(key)
 
-    def take(self, key: Key) -> Spare | None:
+    def take(self, key: Key) -> SpareChannel | None:
         """Return a channel that was created with `key` and whose connection is up; None if there is none."""
         spare, _ = self._kept.pop(key, (None, 0.0))
         return None if spare is None or self._has_ended(key, spare) else spare
@@ -114,7 +117,7 @@ class Spares:
         if spare is not None and not self._has_ended(key, spare):
             spare.close()
 
-    def _has_ended(self, key: Key, spare: Spare) -> bool:
+    def _has_ended(self, key: Key, spare: SpareChannel) -> bool:
         """Return whether the peer has ended the connection; if so, close the channel."""
         if spare.is_up():
             return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from grpc_backoff.base.status import Failure, Stage
 from grpc_backoff.engine.core_connector import Reporting, unheard
@@ -20,7 +20,8 @@ from grpc_backoff.policy.pooling import PoolPolicy
 if TYPE_CHECKING:
     from grpc_backoff.engine.gate import GatedConnection
     from grpc_backoff.engine.health import HealthWatch
-    from grpc_backoff.engine.liveness import ConnectionWatch, Keeper
+    from grpc_backoff.engine.liveness import ConnectionWatch
+    from grpc_backoff.engine.pool import BasePool
 
 _LOG = logging.getLogger(__name__)
 _PROXY = (
@@ -50,7 +51,7 @@ class LivenessWatches:
         self._warned = False
 
     def watch(
-        self, keeper: Keeper, number: int, endpoint: str, connection: GatedConnection | None
+        self, pool: BasePool[Any, Any], number: int, endpoint: str, connection: GatedConnection | None
     ) -> ConnectionWatch | None:
         """Return the watch over a slot's connection, which may be new; None if the slot has none."""
         watch = self.watched.get(number)
@@ -61,7 +62,7 @@ class LivenessWatches:
         from grpc_backoff.engine.liveness import ConnectionWatch  # noqa: PLC0415
 
         machine = LivenessMachine(self._policy.quiet_after, self._policy.answer_within)
-        made = ConnectionWatch(keeper, number, endpoint, connection, machine, self.doubted, self._warn_of_proxy)
+        made = ConnectionWatch(pool, number, endpoint, connection, machine, self.doubted, self._warn_of_proxy)
         self.watched[number] = made
         if self._policy.quiet_after and isinstance(connection, Reporting):
             connection.unanswered = made.unanswered
@@ -95,7 +96,7 @@ class LivenessWatches:
 class HealthWatches:
     """The watches over the health of a pool's servers, at most one for each slot (RO-1).
 
-    Once nothing is watched, it does not keep its pool, the keeper, alive (CB-10).
+    Once nothing is watched, it does not keep its pool alive (CB-10).
     """
 
     def __init__(self, policy: ConnectPolicy, service: str | None, rng: Random) -> None:
@@ -107,7 +108,12 @@ class HealthWatches:
         self._rng = rng
 
     def prove(
-        self, keeper: Keeper, number: int, connection: GatedConnection, limit: float, tell: Callable[[str], None]
+        self,
+        pool: BasePool[Any, Any],
+        number: int,
+        connection: GatedConnection,
+        limit: float,
+        tell: Callable[[str], None],
     ) -> None:
         """Tell why the server of a new connection is not serving; empty if it is, or if it is not known in time.
 
@@ -115,24 +121,24 @@ class HealthWatches:
         """
         from grpc_backoff.decide.connections.health_machine import PROOF_WITHIN  # noqa: PLC0415 - most channels watch no health
 
-        self._begin(keeper, number, connection, tell, min(PROOF_WITHIN, limit / 2))
+        self._begin(pool, number, connection, tell, min(PROOF_WITHIN, limit / 2))
 
-    def watch(self, keeper: Keeper, number: int, connection: GatedConnection) -> None:
+    def watch(self, pool: BasePool[Any, Any], number: int, connection: GatedConnection) -> None:
         """Watch the health of a connection that is about to serve; the Watch that has proven it goes on."""
         from grpc_backoff.decide.connections.pool_records import HealthChanged  # noqa: PLC0415 - as above
 
         def tell(problem: str) -> None:
-            keeper.feed(HealthChanged(number, problem))
+            pool.feed(HealthChanged(number, problem))
 
         watch = self.watched.get(number)
         if watch is not None and watch.connection is connection:
             watch.tell = tell
         else:
-            self._begin(keeper, number, connection, tell)
+            self._begin(pool, number, connection, tell)
 
     def _begin(
         self,
-        keeper: Keeper,
+        pool: BasePool[Any, Any],
         number: int,
         connection: GatedConnection,
         tell: Callable[[str], None],
@@ -143,7 +149,7 @@ class HealthWatches:
 
         self.drop(number)
         machine = HealthMachine(self._policy)
-        made = HealthWatch(keeper, number, connection, machine, self._service, self._rng, tell, prove_within)
+        made = HealthWatch(pool, number, connection, machine, self._service, self._rng, tell, prove_within)
         self.watched[number] = made
         made.look()
 

@@ -38,7 +38,7 @@ from grpc_backoff.decide.connections.dial_times import EXPLAIN_TIMEOUT
 from grpc_backoff.engine.core_connector import BaseConnector, MadeWith, Tell
 from grpc_backoff.engine.core_dial import CoreDial
 from grpc_backoff.engine.gate import Gate, LivenessReply, is_shut
-from grpc_backoff.engine.spares import SPARES
+from grpc_backoff.engine.spares import SPARES, SpareChannel
 from grpc_backoff.grpcio.private import exclude_service
 from grpc_backoff.grpcio.sync_private import close_channel, core_channel, noticing_headers, state_check, unavailable
 from grpc_backoff.sync.conductor import Conductor
@@ -178,7 +178,7 @@ class CoreConnection(CoreDial, Gate):
         times, name = self._times, "" if code is None else code.name
         text = details.decode(errors="replace") if isinstance(details, bytes) else details or ""
         if self._connector.derived.pings:
-            self._complaints.look(text)
+            self._heed(text)
         if times is not None:
             if name and shows_life(name):
                 times.hear()
@@ -312,27 +312,14 @@ class CoreConnection(CoreDial, Gate):
         self._connector.conductor.unwatch(self)
         if spare and self._spare_key is not None:
             self.check = _is_given_up
-            SPARES.keep(self._spare_key, SpareChannel(self.channel, self._state.since))
+            spare_channel = SpareChannel(
+                self.channel, self._state.since, lambda kept: state_check(kept)(False), close_channel
+            )
+            SPARES.keep(self._spare_key, spare_channel)
         elif self.calls or self.streamed:
             self._closing = _close_elsewhere(self.channel, self._condemned)
         else:
             close_channel(self.channel)
-
-
-class SpareChannel:
-    """A channel of the core for the next dial of a threaded channel; see `Spare`."""
-
-    def __init__(self, channel: grpc.Channel, made: float) -> None:
-        self.channel = channel
-        self.made = made
-
-    def is_up(self) -> bool:
-        """Return whether the connection is up."""
-        return state_check(self.channel)(False) == m.READY
-
-    def close(self) -> None:
-        """Close the channel; any thread may do so."""
-        close_channel(self.channel)
 
 
 class CoreConnector(BaseConnector[CoreConnection]):

@@ -20,8 +20,8 @@ from grpc_backoff.sync.listeners import Listeners
 
 if TYPE_CHECKING:
     from grpc_backoff.connection.clock import TimerHandle
-    from grpc_backoff.engine.manager import CallQueue
     from grpc_backoff.engine.news import Ticking
+    from grpc_backoff.engine.pool import CallQueue
 
 
 class ConnectionPool(BasePool[CoreConnection, CoreConnector]):
