@@ -19,6 +19,7 @@ from grpc_backoff.aio.loops import until_done
 from grpc_backoff.aio.stream_attempt import StreamAttempt
 from grpc_backoff.base.record import NamedTuple, record
 from grpc_backoff.decide.calls.call_texts import LIVENESS_METHOD, LIVENESS_SERVICE, WATCH_METHOD, proxy_header
+from grpc_backoff.engine.core_connector import unheard
 from grpc_backoff.engine.gate import Gate, LivenessReply
 from grpc_backoff.grpcio import aio_private
 from grpc_backoff.grpcio.private import CANCELLED_DETAILS, exclude_service
@@ -31,10 +32,6 @@ _LAST_NOTICE = 1.0
 
 _POLL, _POLLS = 0.01, 25
 """How often, in seconds, and how many times to check for the server's status of a call whose write has failed."""
-
-
-def _ignore() -> None:
-    pass
 
 
 def _any_end(_call: grpc.aio.Call) -> bool:
@@ -58,11 +55,11 @@ class Callbacks(NamedTuple):
         ending: called at the end of each call, before anything else; only on a `PingingChannel`.
     """
 
-    drained: Callable[[], None] = _ignore
-    changed: Callable[[], None] = _ignore
+    drained: Callable[[], None] = unheard
+    changed: Callable[[], None] = unheard
     judge: Callable[[grpc.aio.Call], bool] = _any_end
-    noticed: Callable[[], None] = _ignore
-    ending: Callable[[], None] = _ignore
+    noticed: Callable[[], None] = unheard
+    ending: Callable[[], None] = unheard
 
 
 _NO_OWNER = Callbacks(judge=_no_end)

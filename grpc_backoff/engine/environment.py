@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from abc import abstractmethod
 from collections.abc import Callable
 from contextvars import Context
 from functools import cached_property
@@ -24,7 +25,7 @@ from grpc_backoff.telemetry.log import logs_info
 from grpc_backoff.telemetry.trace import OPENTELEMETRY
 
 if TYPE_CHECKING:
-    from grpc_backoff.connection.clock import Clock
+    from grpc_backoff.connection.clock import Clock, TimerHandle
     from grpc_backoff.decide.calls.budget import RetryTokens
     from grpc_backoff.decide.calls.events import CallEvent
     from grpc_backoff.decide.calls.resets import Calm
@@ -149,6 +150,10 @@ class CallEnvironment:
         if self._counter is not None:
             self._counter.count(method, code)
         return self.pending.error(grpc.StatusCode[code])
+
+    @abstractmethod
+    def wake_at(self, at: float, work: Callable[[], None]) -> TimerHandle:
+        """Run `work` when the channel's clock reaches `at`, in seconds (CB-12)."""
 
     def rests(self, call: AnyCall) -> None:
         """Keep a call alive while it is between two attempts."""

@@ -12,12 +12,15 @@ from grpc_backoff.decide.calls.resets import resets_of
 
 if TYPE_CHECKING:
     from grpc_backoff.base.stepping import Cancellable
+    from grpc_backoff.engine.environment import CallEnvironment
 
 Copies = dict[int, tuple[Any, object]]
 """Copies by their numbers, each with the connection that it is on."""
 
 
-def wait_for_next_copy(calls: Any, connections: Sequence[object], choose: Callable[[], object | None]) -> float:
+def wait_for_next_copy(
+    calls: CallEnvironment, connections: Sequence[object], choose: Callable[[], object | None]
+) -> float:
     """Return the seconds until the connection of a call's next copy takes one beside those that run on `connections`.
 
     `choose` returns that connection; None if there is none.
@@ -34,7 +37,7 @@ class Losers:
 
     __slots__ = ("_calls", "_copies", "_timer")
 
-    def __init__(self, calls: Any, copies: Copies) -> None:
+    def __init__(self, calls: CallEnvironment, copies: Copies) -> None:
         self._calls = calls
         self._copies = copies
         self._timer: Cancellable | None = None
@@ -50,10 +53,6 @@ class Losers:
             self._calls.losing.add(self)
             self._timer = self._calls.wake_at(at, self._due)
 
-    def ended(self, number: int) -> None:
-        """Forget a copy that has ended. Thread-safe."""
-        self._forget(number)
-
     def cancel(self) -> None:
         """Cancel all copies."""
         if self._timer is not None:
@@ -63,12 +62,12 @@ class Losers:
             self._cancel(number)
 
     def _cancel(self, number: int) -> None:
-        attempt = self._forget(number)
+        attempt = self.ended(number)
         if attempt is not None:
             attempt.cancel()
 
-    def _forget(self, number: int) -> Any:
-        """Forget a copy and return it; None if it has been forgotten already."""
+    def ended(self, number: int) -> Any:
+        """Forget a copy that has ended, and return it; None if it has been forgotten already. Thread-safe."""
         attempt, connection = self._copies.pop(number, (None, None))
         if attempt is not None:
             resets_of(connection).waiting.discard(attempt)
@@ -79,7 +78,7 @@ class Losers:
         for number, (attempt, connection) in tuple(self._copies.items()):
             resets = resets_of(connection)
             if attempt.done():
-                self._forget(number)
+                self.ended(number)
             elif wait := resets.take(now):
                 resets.waiting.add(attempt)
                 if number not in self._copies:  # it has ended meanwhile, on another thread

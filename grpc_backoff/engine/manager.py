@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from grpc_backoff.engine.home import Home
 
 _LOG = logging.getLogger(__name__)
-# Up to Python 3.11, access to a member is slow.
-_CLOSED, _TRANSIENT_FAILURE = m.ConnectionPhase.CLOSED, State.TRANSIENT_FAILURE
+_CLOSED = m.ConnectionPhase.CLOSED  # up to Python 3.11, access to a member is slow
 
 
 if TYPE_CHECKING:
@@ -125,11 +124,6 @@ class ConnectionManager(Stepper[m.Input], Generic[ConnectionT]):
         connection = self.connection
         gone = connection is not None and not connection.alive()
         return State.IDLE if gone else state.phase.state
-
-    @property
-    def is_failing(self) -> bool:
-        """Whether the state is TRANSIENT_FAILURE, so that there is no connection to check."""
-        return self._state.phase.state is _TRANSIENT_FAILURE
 
     @property
     def is_paid(self) -> bool:

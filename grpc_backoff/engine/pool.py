@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 ConnectionT = TypeVar("ConnectionT", bound="GatedConnection")
 ConnectorT = TypeVar("ConnectorT", bound=SlotConnector[Any])
 
-_READY = State.READY  # up to Python 3.11, access to a member is slow
+_READY, _TRANSIENT_FAILURE = State.READY, State.TRANSIENT_FAILURE  # up to Python 3.11, access to a member is slow
 
 
 class SlotReceiver:
@@ -333,8 +333,7 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
     @property
     def is_failing(self) -> bool:
         """Whether the state is TRANSIENT_FAILURE."""
-        only = self.only
-        return self.state is State.TRANSIENT_FAILURE if only is None else only.is_failing
+        return self.state is _TRANSIENT_FAILURE
 
     @property
     def has_connection(self) -> bool:

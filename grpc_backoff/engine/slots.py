@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Container, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 from grpc_backoff.base import stepping
 from grpc_backoff.base.status import Failure, Role, State
@@ -20,19 +20,14 @@ from grpc_backoff.decide.connections import pool_records as p
 from grpc_backoff.decide.connections.dial_times import IDLE_SHARE
 from grpc_backoff.decide.connections.pick import elsewhere, pick
 from grpc_backoff.decide.connections.pool_machine import PoolMachine
-from grpc_backoff.engine.pool import SlotRules
+from grpc_backoff.engine.pool import ConnectionT, ConnectorT, SlotRules
 
 if TYPE_CHECKING:
     from grpc_backoff.connection.clock import TimerHandle
-    from grpc_backoff.engine.core_connector import SlotConnector
-    from grpc_backoff.engine.gate import GatedConnection
     from grpc_backoff.engine.manager import ConnectionManager
     from grpc_backoff.engine.pool import BasePool, Slot, SlotShown
     from grpc_backoff.engine.resolver import Addresses
     from grpc_backoff.engine.room import Room
-
-ConnectionT = TypeVar("ConnectionT", bound="GatedConnection")
-ConnectorT = TypeVar("ConnectorT", bound="SlotConnector[Any]")
 
 _FULL = 2**62
 """The load of a connection that has just ended, or that no call may use now."""
