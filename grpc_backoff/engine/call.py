@@ -235,7 +235,7 @@ class CallShell(Stepper["h.Input"]):
         status, failed = self._last_status(), self._failed
         assert failed is not None, "the hook must run before the call ends"
         by_server = CANCELLED_BY_SERVER if failed.code is grpc.StatusCode.CANCELLED else ""
-        error = self.exhausted_error(**account_for(status, failed, effect.gave_up, by_server))
+        error = exhausted(self.exhausted_error, status, failed, effect.gave_up, by_server)
         error.__cause__ = self._error
         return error
 
@@ -260,9 +260,12 @@ _read_again: Callable[..., m.FailedAttempt] = lru_cache(maxsize=32)(_read)
 else that follows a failure."""
 
 
-def account_for(status: Status, failed: FailedCall, gave_up: GiveUp | None, by_server: str = "") -> dict[str, Any]:
-    """Return the arguments of the `RetriesExhaustedError` of a call that ends with this status (RT-6)."""
+def exhausted(
+    kind: type[RetriesExhaustedError], status: Status, failed: FailedCall, gave_up: GiveUp | None, by_server: str = ""
+) -> RetriesExhaustedError:
+    """Return the error of a call that ends with this status, with an account of all attempts (RT-6)."""
     assert gave_up is not None, "a call that gives up must have an account"
+    assert gave_up.reason is not None, "the hook must have been given the reason"
     from grpc_backoff.decide.calls.server_hint import STATUS_DETAILS  # noqa: PLC0415 - it is loaded: there was a policy
 
     account = gave_up.account(failed.attempt, failed.took)
@@ -272,15 +275,7 @@ def account_for(status: Status, failed: FailedCall, gave_up: GiveUp | None, by_s
         debug = "; ".join(filter(None, (debug, by_server, account)))
     else:
         details = "; ".join(filter(None, (details, by_server, account)))
-    return {
-        "code": status.code,
-        "initial_metadata": status.initial_metadata,
-        "trailing_metadata": status.trailing_metadata,
-        "details": details,
-        "debug_error_string": debug,
-        "attempts": failed.attempt,
-        "took": failed.took,
-        "reason": gave_up.reason,
-        "wait": gave_up.wait,
-        "left": gave_up.left,
-    }
+    metadata = status.initial_metadata, status.trailing_metadata
+    return kind(
+        status.code, *metadata, details, debug, failed.attempt, failed.took, gave_up.reason, gave_up.wait, gave_up.left
+    )

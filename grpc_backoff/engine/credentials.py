@@ -67,11 +67,6 @@ def time_to_read(limit: float) -> float:
     return max(limit - _MARGIN, limit / 2)
 
 
-def _too_slow(seconds: float) -> Failure:
-    """Return the failure of an attempt that has waited this long for credentials."""
-    return Failure(Stage.CREDENTIALS, f"no credentials after {seconds:g} s")
-
-
 class ReadingAttempt(LateDial[Any]):
     """An attempt whose credentials are read first. Everything runs at the connector's home.
 
@@ -85,7 +80,8 @@ class ReadingAttempt(LateDial[Any]):
         super().__init__(owner, tell)
         home, most = owner.home, time_to_read(limit)
         self._ends = home.now() + limit
-        self._waits = home.call_at(home.now() + most, lambda: self._read(_too_slow(most)))
+        too_slow = Failure(Stage.CREDENTIALS, f"no credentials after {most:g} s")
+        self._waits = home.call_at(home.now() + most, lambda: self._read(too_slow))
         source.read(lambda outcome: home.post(lambda: self._read(outcome)))
 
     def _read(self, outcome: Outcome) -> None:

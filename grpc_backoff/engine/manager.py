@@ -260,7 +260,7 @@ class ConnectionManager(Stepper[m.Input], Generic[ConnectionT]):
             self.membership.tell_others(event)
 
     def _decide(self, input_: m.Input, group: ScheduleGroup) -> Sequence[m.Effect]:
-        if self._state.phase is m.ConnectionPhase.CLOSED:
+        if self._state.phase is _CLOSED:
             return ()  # closed is final; later inputs are ignored
         now = self._clock.now()
         state = self._state
@@ -367,7 +367,7 @@ class ConnectionManager(Stepper[m.Input], Generic[ConnectionT]):
     def redialled(self, *, late: bool = False) -> None:
         """Handle a redial by the core; `late` if it follows the attempt in flight, which was to end before (CB-16)."""
         state = self._state
-        if self.replaced and state.phase is m.ConnectionPhase.CLOSED:
+        if self.replaced and state.phase is _CLOSED:
             # A retired connection still has calls, so this is reported.
             self._receiver.hear(self._machine.redial(state, self._clock.now()))
         else:
@@ -391,15 +391,13 @@ class ConnectionManager(Stepper[m.Input], Generic[ConnectionT]):
 
     def _take_in_news(self) -> None:
         self._news_due = False
-        if self._state.phase is m.ConnectionPhase.CLOSED:
+        if self._state.phase is _CLOSED:
             self._news.clear()
             return
+        channel = self._machine.channel
         while self._news:
-            self._take_in(self._news.pop(0))
+            event = self._news.pop(0)
+            own = event is not None and event.fields["channel"] is channel  # its listeners know it
+            if event is not None and not own and self._state.phase is not _CLOSED:
+                self._receiver.hear(event.changed(channel=channel, elsewhere=True))
         self.feed(m.ScheduleChanged(busy=self._is_busy))
-
-    def _take_in(self, event: Happened | None) -> None:
-        """Report an event of another manager of the key."""
-        own = event is not None and event.fields["channel"] is self._machine.channel  # its listeners know it
-        if event is not None and not own and self._state.phase is not m.ConnectionPhase.CLOSED:
-            self._receiver.hear(event.changed(channel=self._machine.channel, elsewhere=True))

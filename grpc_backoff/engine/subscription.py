@@ -25,7 +25,7 @@ from grpc_backoff.decide.calls import subscription_machine as s
 from grpc_backoff.decide.calls.call_machine import CallHook, CancelRequested, ChannelClosing, SeekAnother
 from grpc_backoff.decide.calls.call_texts import Report, is_oversized, turned_away, was_cut
 from grpc_backoff.decide.calls.server_hint import read_hint
-from grpc_backoff.engine.call import account_for
+from grpc_backoff.engine.call import exhausted
 from grpc_backoff.engine.environment import CallEnvironment
 from grpc_backoff.engine.method import Arguments, Method, load_retries, replaced
 from grpc_backoff.grpcio.private import Status
@@ -214,9 +214,9 @@ class SubscriptionShell(Stepper[Any]):
         ended = failed.code is grpc.StatusCode.OK  # an error cannot have that code
         if ended:
             status = status._replace(code=grpc.StatusCode.UNAVAILABLE, details="the server ends the stream")
-        exhausted = self.exhausted_error(**account_for(status, failed, effect.gave_up))
-        exhausted.__cause__ = None if ended else error
-        return exhausted
+        made = exhausted(self.exhausted_error, status, failed, effect.gave_up)
+        made.__cause__ = None if ended else error
+        return made
 
     def _raise_end(self, finish: s.FinishSubscription) -> NoReturn:
         """Raise what ended the subscription; an error only once, so that the iterator is at its end from then on."""
