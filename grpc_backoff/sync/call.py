@@ -38,6 +38,7 @@ from grpc_backoff.sync.core_connector import CoreConnection
 
 if TYPE_CHECKING:
     from grpc_backoff.decide.calls import hedging_machine as h
+    from grpc_backoff.grpcio.shapes import BackgroundCall
     from grpc_backoff.sync.replay import Replay
 
 _LOG = logging.getLogger(__name__)
@@ -58,83 +59,104 @@ multicallable on it. This is a plain tuple, because every call on a READY channe
 
 
 class Attempts:
-    """Makes the attempts of one call.
+    """Makes the attempts of one call, each of which blocks its thread.
 
     Attributes:
         enter: enters a connection and returns it; None if there is none. Its argument has the connections that it
             enters only if no other serves; None if the call has just been made.
     """
 
-    __slots__ = ("_arguments", "_in_background", "_replay", "_request", "_single", "_style", "enter")
+    __slots__ = ("_arguments", "_replay", "_request", "_style", "enter")
 
     def __init__(
         self,
         enter: Callable[[Container[object] | None], Entry | None],
-        arity: str,
         style: str,
         request: Any,
         arguments: Arguments,
         replay: Replay | None = None,
-        *,
-        single: bool = False,
     ) -> None:
+        """Take a call's arguments; `style` is the name of a method of grpc's multicallable."""
         self.enter = enter
         self._style = style
-        self._in_background = style == "future" or arity.endswith("stream")
         self._request = request
         self._arguments = arguments
         self._replay = replay
-        self._single = single
 
     def make(self, entry: Entry, seconds: float | None, instead: m.Metadata) -> Any:
-        """Make an attempt with a timeout in seconds; `instead` replaces the caller's metadata with the same keys.
+        """Make an attempt with a timeout in seconds; return its result, or raise its error.
 
-        A blocking attempt returns its result or raises its error. Any other attempt returns grpcio's call object.
+        `instead` replaces the caller's metadata with the same keys.
         """
-        connection, _, method = entry
-        _, metadata, credentials, _, compression = self._arguments
-        replay = self._replay
-        request = self._request if replay is None else replay.attempt()
-        if instead:
-            metadata = replaced(metadata, instead)
-        in_background = self._in_background
-        if in_background:
-            connection.streamed = True
-        # The call is fail-fast in the core. If the connection breaks just as a wait-for-ready call is assigned to it,
-        # the core would keep the call waiting for the core's own next attempt, long after this channel is READY again.
+        request = self._next_request()
         try:
-            call = getattr(method, self._style)(
-                request,
-                timeout=seconds,  # by keyword, because tracers that wrap grpc's methods look for keywords
-                metadata=metadata,
-                credentials=credentials,
-                wait_for_ready=False,
-                compression=compression,
-            )
+            return self._call(entry, request, seconds, instead)
         except ValueError as error:  # the channel was closed
-            refusal = connection.refusal(error)
-            if refusal is error or not in_background:
-                raise refusal from None
-            call = failed_call(refusal)
+            raise entry[0].refusal(error) from None
         finally:
-            if replay is not None and not in_background:
-                replay.end(request)
-        if in_background:
-            guard_call(call)
-            if replay is not None and not call.add_callback(partial(replay.end, request)):
-                replay.end(request)
-        if self._single:  # its caller already holds the call
-            token = object()
-            connection.calls.add(token)
-            if connection.room is not None:
-                connection.room.add(token)
-            follow(call, connection, token)
-        return call
+            if self._replay is not None:
+                self._replay.end(request)
+
+    def _next_request(self) -> Any:
+        return self._request if self._replay is None else self._replay.attempt()
+
+    def _call(self, entry: Entry, request: object, seconds: float | None, instead: m.Metadata) -> Any:
+        """Call grpc's own method.
+
+        The call is fail-fast in the core. If the connection breaks just as a wait-for-ready call is assigned to it, the
+        core would keep the call waiting for the core's own next attempt, long after this channel is READY again.
+        """
+        _, metadata, credentials, _, compression = self._arguments
+        return getattr(entry[2], self._style)(
+            request,
+            timeout=seconds,  # by keyword, because tracers that wrap grpc's methods look for keywords
+            metadata=replaced(metadata, instead) if instead else metadata,
+            credentials=credentials,
+            wait_for_ready=False,
+            compression=compression,
+        )
 
     def committed(self) -> None:
         """Stop keeping requests, because there will be no further attempt."""
         if self._replay is not None:
             self._replay.release()
+
+
+class BackgroundAttempts(Attempts):
+    """Makes attempts that run in the background: futures, and streams of responses."""
+
+    __slots__ = ()
+
+    def make(self, entry: Entry, seconds: float | None, instead: m.Metadata) -> BackgroundCall:
+        """Make an attempt as `Attempts.make` does; return grpcio's call object."""
+        connection, request, replay = entry[0], self._next_request(), self._replay
+        connection.streamed = True
+        try:
+            call: BackgroundCall = self._call(entry, request, seconds, instead)
+        except ValueError as error:  # the channel was closed
+            refusal = connection.refusal(error)
+            if refusal is error:
+                raise
+            call = failed_call(refusal)
+        guard_call(call)
+        if replay is not None and not call.add_callback(partial(replay.end, request)):
+            replay.end(request)
+        return call
+
+
+class LoneAttempts(BackgroundAttempts):
+    """Makes the attempts of a stream that is handed over as soon as one has begun, and stays on its connection."""
+
+    __slots__ = ()
+
+    def make(self, entry: Entry, seconds: float | None, instead: m.Metadata) -> BackgroundCall:
+        """Make an attempt as `BackgroundAttempts.make` does, for which its connection has another token."""
+        connection, call, token = entry[0], super().make(entry, seconds, instead), object()
+        connection.calls.add(token)
+        if connection.room is not None:
+            connection.room.add(token)
+        follow(call, connection, token)
+        return call
 
 
 class SteppedCall(CallShell):
@@ -225,6 +247,23 @@ class SteppedCall(CallShell):
     @abstractmethod
     def _attempt_on(self, entry: Entry, attempts: Attempts, effect: m.Begin) -> None:
         """Make an attempt on this connection."""
+
+    def _made(self, make: Callable[..., BackgroundCall], entry: Entry, effect: m.Begin) -> BackgroundCall | None:
+        """Make an attempt in the background, by a method of `Attempts`; None if that fails, which ends the call."""
+        try:
+            return make(entry, effect.seconds, effect.metadata)
+        except BaseException as error:
+            entry[0].ended(entry[1])
+            if not isinstance(error, Exception):  # KeyboardInterrupt
+                raise
+            self._not_made(error)
+            return None
+
+    def _not_made(self, error: Exception) -> None:
+        """Tell the machine of a serializer that raises, of wrong metadata, or of a closed channel."""
+        self._error = error
+        self._end_span("INTERNAL")
+        self._inputs.append(m.AttemptBroken())
 
     @abstractmethod
     def _finish(self, effect: m.Finish) -> None:
@@ -331,10 +370,8 @@ class BlockingCall(SteppedCall):
             self._result = attempts.make(entry, effect.seconds, effect.metadata)
         except grpc.RpcError as error:
             self._failed_with(error, connection, token)
-        except Exception as error:  # noqa: BLE001 - a closed channel or wrong metadata
-            self._error = error
-            self._end_span("INTERNAL")
-            self._inputs.append(m.AttemptBroken())
+        except Exception as error:  # noqa: BLE001 - see `_not_made`
+            self._not_made(error)
         else:
             connection.served = True
             self._end_span("OK")

@@ -98,20 +98,12 @@ class FutureCall(SteppedCall):
         super()._begin(effect)
 
     def _attempt_on(self, entry: Entry, attempts: Attempts, effect: m.Begin) -> None:
-        connection, token, _ = entry
-        try:
-            attempt = self._context.run(attempts.make, entry, effect.seconds, effect.metadata)
-        except Exception as error:  # noqa: BLE001 - a serializer, wrong metadata, or a closed channel
-            connection.ended(token)
-            self._error = self._broken = error
-            self._end_span("INTERNAL")
-            self._inputs.append(m.AttemptBroken())
-            return
-        except BaseException:  # KeyboardInterrupt
-            connection.ended(token)
-            raise
-        self._error = None
-        self._begun(attempt, entry)
+        attempt = self._made(lambda *how: self._context.run(attempts.make, *how), entry, effect)
+        if attempt is None:
+            self._broken = self._error
+        else:
+            self._error = None
+            self._begun(attempt, entry)
 
     def _begun(self, attempt: BackgroundCall, entry: Entry) -> None:
         self._connection = entry[0]

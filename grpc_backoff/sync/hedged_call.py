@@ -214,17 +214,10 @@ class HedgedBlockingCall(Hedged, BlockingCall):
     def _attempt_on(self, entry: Entry, attempts: Attempts, effect: m.Begin) -> None:
         connection, token, method = entry
         serves = self._own is None
-        try:
-            used = (connection, token, without_thread(method)) if serves else entry
-            attempt = attempts.make(used, effect.seconds, effect.metadata)
-        except Exception as error:  # noqa: BLE001 - a serializer, wrong metadata, or a closed channel
-            connection.ended(token)
-            self._error = error
-            self._inputs.append(m.AttemptBroken())
+        used = (connection, token, without_thread(method)) if serves else entry
+        attempt = self._made(attempts.make, used, effect)
+        if attempt is None:
             return
-        except BaseException:  # KeyboardInterrupt
-            connection.ended(token)
-            raise
         ended = partial(self._ended, self._state.copies.sent, attempt, entry)
         if serves:
             self._own = Events(attempt), ended

@@ -33,7 +33,7 @@ from grpc_backoff.grpcio.sync_private import (
     end_broken_once_dropped,
     inherited_deadline,
 )
-from grpc_backoff.sync.call import Attempts, BlockingCall, Entry, follow
+from grpc_backoff.sync.call import Attempts, BackgroundAttempts, BlockingCall, Entry, LoneAttempts, follow
 from grpc_backoff.sync.calls import Calls
 from grpc_backoff.sync.core_connector import CoreConnection
 from grpc_backoff.sync.future_call import FutureCall
@@ -143,7 +143,7 @@ class MultiCallable(Method):
         """Make a call that runs in the background, on the connection that it has entered."""
         connection, token, _ = entry
         try:
-            call = Attempts(self.enter, self.arity, style, request, arguments).make(entry, arguments.timeout, ())
+            call = BackgroundAttempts(self.enter, style, request, arguments).make(entry, arguments.timeout, ())
             follow(call, connection, token)
             if style == "__call__":
                 end_broken_once_dropped(call)
@@ -182,8 +182,8 @@ class MultiCallable(Method):
         if not self.takes_one_request and not machine.handed_over:
             replay = self._make_replay(request, self.serializer, channel.calls.replay_limit)
             sender, request = self.of_bytes(), None
-        of_attempts = "future" if blocking and hedged else style
-        attempts = Attempts(sender.enter, self.arity, of_attempts, request, arguments, replay, single=single)
+        kind = LoneAttempts if single else Attempts if blocking and not hedged else BackgroundAttempts
+        attempts = kind(sender.enter, "future" if blocking and hedged else style, request, arguments, replay)
         timeout, limit = _bounded(arguments.timeout), self._config.timeout
         setup = CallSetup(channel.calls, machine, attempts, timeout, limit, self._call_id, request)
         if hedged:

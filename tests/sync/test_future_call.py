@@ -24,7 +24,7 @@ from tests.sync.service import place, until
 
 def test_cancel_while_an_attempt_is_being_made(server, monkeypatch):
     """TH-3, TH-6: cancelling a call also cancels an attempt that is just starting."""
-    made, cancelled, make = threading.Event(), threading.Event(), call_module.Attempts.make
+    made, cancelled, make = threading.Event(), threading.Event(), call_module.BackgroundAttempts.make
 
     def slowly(*how):
         attempt = make(*how)
@@ -32,7 +32,7 @@ def test_cancel_while_an_attempt_is_being_made(server, monkeypatch):
         cancelled.wait(20)
         return attempt
 
-    monkeypatch.setattr(call_module.Attempts, "make", slowly)
+    monkeypatch.setattr(call_module.BackgroundAttempts, "make", slowly)
     with grpc_backoff.insecure_channel(server.target) as channel:
         future = EchoStub(channel).Unary.future(Message(text="hang"))
         assert made.wait(20)
