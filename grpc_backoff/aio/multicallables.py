@@ -35,10 +35,10 @@ from grpc_backoff.aio.loops import refuse_elsewhere
 from grpc_backoff.aio.pool import ConnectionPool
 from grpc_backoff.aio.shares import Share
 from grpc_backoff.base.process import notice_fork
-from grpc_backoff.decide.calls.call_machine import Metadata
+from grpc_backoff.decide.calls.call_machine import Metadata, replaced
 from grpc_backoff.engine.call import CallSetup
 from grpc_backoff.engine.channel import BaseChannel
-from grpc_backoff.engine.method import Arguments, is_stream, replaced
+from grpc_backoff.engine.method import Arguments, is_stream
 from grpc_backoff.grpcio.aio_private import READY_NUMBER, core_call
 from grpc_backoff.grpcio.forks import refuse_inherited
 

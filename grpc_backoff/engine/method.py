@@ -15,7 +15,7 @@ import grpc
 
 from grpc_backoff.base.base_errors import OptionError, shown
 from grpc_backoff.base.record import NamedTuple, record
-from grpc_backoff.decide.calls.call_machine import CallMachine, Metadata
+from grpc_backoff.decide.calls.call_machine import CallMachine
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
@@ -235,14 +235,6 @@ def _is_legal(pair: Iterable[object]) -> bool:
 def _text(value: object) -> Any:
     """Return a metadata key or value as text; an object that is neither bytes nor None is returned unchanged."""
     return value.decode("latin-1") if isinstance(value, bytes) else "" if value is None else value
-
-
-def replaced(metadata: GivenMetadata | None, instead: Metadata) -> Metadata:
-    """Return a call's metadata with these pairs in place of any pairs that have the same keys."""
-    if not metadata:
-        return instead
-    keys = {key for key, _ in instead}
-    return (*(pair for pair in metadata if pair[0] not in keys), *instead)
 
 
 MultiCallableT = TypeVar("MultiCallableT")

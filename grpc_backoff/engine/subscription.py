@@ -22,12 +22,12 @@ from grpc_backoff.base.stepping import AbandonAttempt, ArmTimer, CancelTimer, Em
 from grpc_backoff.config.hooks import FailedCall
 from grpc_backoff.config.methods import ENDLESS, read_retry
 from grpc_backoff.decide.calls import subscription_machine as s
-from grpc_backoff.decide.calls.call_machine import CallHook, CancelRequested, ChannelClosing, SeekAnother
+from grpc_backoff.decide.calls.call_machine import CallHook, CancelRequested, ChannelClosing, SeekAnother, replaced
 from grpc_backoff.decide.calls.call_texts import Report, is_oversized, turned_away, was_cut
 from grpc_backoff.decide.calls.server_hint import read_hint
 from grpc_backoff.engine.call import exhausted
 from grpc_backoff.engine.environment import CallEnvironment
-from grpc_backoff.engine.method import Arguments, Method, load_retries, replaced
+from grpc_backoff.engine.method import Arguments, Method, load_retries
 from grpc_backoff.grpcio.private import Status
 from grpc_backoff.policy.retry import Retry
 from grpc_backoff.telemetry.trace import CallId

@@ -22,7 +22,7 @@ from grpc_backoff.base import stepping
 from grpc_backoff.base.threads import new_queue
 from grpc_backoff.decide.calls import call_machine as m
 from grpc_backoff.engine.call import CallSetup, CallShell
-from grpc_backoff.engine.method import Arguments, replaced
+from grpc_backoff.engine.method import Arguments
 from grpc_backoff.grpcio.private import Status
 from grpc_backoff.grpcio.sync_private import (
     CLOSED_DETAILS,
@@ -110,7 +110,7 @@ class Attempts:
         return getattr(entry[2], self._style)(
             request,
             timeout=seconds,  # by keyword, because tracers that wrap grpc's methods look for keywords
-            metadata=replaced(metadata, instead) if instead else metadata,
+            metadata=m.replaced(metadata, instead) if instead else metadata,
             credentials=credentials,
             wait_for_ready=False,
             compression=compression,

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from grpc_backoff.base.record import NamedTuple, record
@@ -654,7 +654,7 @@ def earliest(now: float, *spans: float | None) -> float | None:
     return end
 
 
-def replaced(metadata: Metadata, instead: Metadata) -> Metadata:
+def replaced(metadata: Iterable[tuple[str, str | bytes]] | None, instead: Metadata) -> Metadata:
     """Return the metadata for the next attempts with these pairs in place of pairs with the same keys."""
     if not metadata:
         return instead
