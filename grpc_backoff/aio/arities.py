@@ -50,7 +50,7 @@ class StreamResponse(Call):
 
     async def _iterate(self) -> AsyncIterator[object]:
         while True:
-            attempt = await self.running_or_cancel()
+            attempt = await self.or_cancel(self.running())
             before = cancellations()
             try:
                 async for response in attempt:
@@ -65,7 +65,7 @@ class StreamResponse(Call):
                     return
             except grpc.aio.AioRpcError:
                 self.heed_cancellation(before)
-                if not await self.follows_or_cancel(attempt):
+                if not await self.or_cancel(self.follows(attempt)):
                     raise
             except asyncio.CancelledError:
                 self._cancelled_while(attempt)

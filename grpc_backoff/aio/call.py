@@ -15,7 +15,7 @@ import contextlib
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Container
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
 import grpc.aio
@@ -39,6 +39,9 @@ _RUNNING, _DONE = m.CallPhase.RUNNING, m.CallPhase.DONE  # up to Python 3.11, ac
 _BEGUN, _OK = m.Begun(), m.OkStatus()
 _GRACE_FOR_TRAILERS = 0.02
 """How long to wait after empty initial metadata, in seconds, because a trailers-only failure may follow (RT-8)."""
+
+
+StepT = TypeVar("StepT")
 
 
 class Cancelled:
@@ -311,18 +314,10 @@ class Call(CallShell, grpc.aio.Call):
         self._raise_outcome()
         return False
 
-    async def follows_or_cancel(self, attempt: grpc.aio.Call) -> bool:
-        """Like `follows`, for methods whose cancellation cancels the RPC."""
+    async def or_cancel(self, step: Awaitable[StepT]) -> StepT:
+        """Await `running` or `follows` in a method whose cancellation cancels the RPC."""
         try:
-            return await self.follows(attempt)
-        except asyncio.CancelledError:
-            self.cancel()
-            raise
-
-    async def running_or_cancel(self) -> Any:
-        """Like `running`, for methods whose cancellation cancels the RPC."""
-        try:
-            return await self.running()
+            return await step
         except asyncio.CancelledError:
             self.cancel()
             raise
@@ -337,13 +332,13 @@ class Call(CallShell, grpc.aio.Call):
     async def _from_attempt(self, ask: Callable[[Any], Awaitable[object]]) -> tuple[Any, object]:
         """Ask one attempt after the other, as long as another follows; return the one that answered, and its answer."""
         while True:
-            attempt = await self.running_or_cancel()
+            attempt = await self.or_cancel(self.running())
             before = cancellations()
             try:
                 answer = await ask(attempt)
             except grpc.aio.AioRpcError:
                 self.heed_cancellation(before)
-                if not await self.follows_or_cancel(attempt):
+                if not await self.or_cancel(self.follows(attempt)):
                     raise
             except asyncio.CancelledError:
                 self._cancelled_while(attempt)
@@ -366,8 +361,6 @@ class Call(CallShell, grpc.aio.Call):
         """Raise the outcome, unless it is an attempt, which reports its own end."""
         if isinstance(self._outcome, Cancelled):
             raise asyncio.CancelledError
-        if isinstance(self._outcome, CallError):
-            raise self._outcome.anew()
         if isinstance(self._outcome, grpc.aio.AioRpcError):
             raise aio_private.anew(self._outcome)
         if isinstance(self._outcome, BaseException):

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from copy import copy
-from typing import Self
-
 import grpc
 import grpc.aio
 
@@ -24,16 +21,6 @@ class CallError(grpc.aio.AioRpcError, call_errors.CallError):
     ) -> None:
         initial, trailing = initial_metadata or grpc.aio.Metadata(), trailing_metadata or grpc.aio.Metadata()
         grpc.aio.AioRpcError.__init__(self, code, initial, trailing, details, debug_error_string)
-
-    def anew(self) -> Self:
-        """Return a copy of the error that has not been raised.
-
-        A raised error refers to the frame that raised it, and so to the call that stores the error. Such a cycle would
-        keep the channel alive until the next garbage collection (CB-10).
-        """
-        error = copy(self)
-        error.__cause__ = self.__cause__
-        return error
 
 
 class NoConnectionError(call_errors.NoConnectionError, CallError):

@@ -116,13 +116,13 @@ class Replay:
     async def _deliver(self) -> None:
         """Wait until an attempt has received all requests; raise the call's error if no attempt will receive them."""
         while True:
-            attempt = await self._call.running_or_cancel()
+            attempt = await self._call.or_cancel(self._call.running())
             try:
                 await self._send(attempt)
             except (grpc.aio.AioRpcError, asyncio.InvalidStateError):  # the attempt accepts no more requests
                 if attempt.answered:
                     self._call.commit()
-                if self._call.committed or not await self._call.follows_or_cancel(attempt):
+                if self._call.committed or not await self._call.or_cancel(self._call.follows(attempt)):
                     raise
             except asyncio.CancelledError:
                 self._call.cancel()

@@ -80,7 +80,8 @@ class _StreamRequest(Call):
         """Finish sending requests; does nothing if the call has ended."""
         self._check_style()
         if not self.done():
-            await (self._replay or await self.running_or_cancel()).done_writing()
+            receiver: Any = self._replay or await self.or_cancel(self.running())
+            await receiver.done_writing()
 
     def _check_style(self) -> None:
         if not self._takes_writes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 from collections.abc import Callable, Sequence
+from copy import copy
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -123,14 +124,14 @@ def status_of(call: object) -> grpc.aio.AioRpcError:
 
 
 def anew(error: grpc.aio.AioRpcError) -> grpc.aio.AioRpcError:
-    """Return a copy of the error, because a raised error refers to the call that stores it (CB-10)."""
-    return grpc.aio.AioRpcError(
-        error.code(),
-        error.initial_metadata(),
-        error.trailing_metadata(),
-        error.details(),
-        error.debug_error_string(),
-    )
+    """Return a copy of an error, which has not been raised.
+
+    A raised error refers to the frame that raised it, and so to the call that stores the error. Such a cycle would keep
+    the channel alive until the next garbage collection (CB-10).
+    """
+    fresh = copy(error)
+    fresh.__cause__ = error.__cause__
+    return fresh
 
 
 def is_stand_in(error: BaseException) -> bool:

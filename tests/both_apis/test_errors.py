@@ -12,6 +12,7 @@ import pytest
 import grpc_backoff
 from grpc_backoff import ConnectionStatus, Failure, Reason, Stage, State, aio
 from grpc_backoff.aio import call_errors as asyncio_errors
+from grpc_backoff.grpcio.aio_private import anew
 from grpc_backoff.sync import call_errors as threaded_errors
 
 CODE = grpc.StatusCode
@@ -122,9 +123,9 @@ def test_anew(make):
     """CB-10: `anew()` copies an error with its cause but without its traceback, so it keeps no call alive."""
     error = raised(make(asyncio_errors))
     assert error.__traceback__ is not None
-    anew = error.anew()
-    assert anew is not error
-    assert vars(anew) == vars(error)
-    assert contents(anew) == contents(error)
-    assert anew.__cause__ is error.__cause__
-    assert (anew.__traceback__, anew.__context__) == (None, None)
+    fresh = anew(error)
+    assert fresh is not error
+    assert vars(fresh) == vars(error)
+    assert contents(fresh) == contents(error)
+    assert fresh.__cause__ is error.__cause__
+    assert (fresh.__traceback__, fresh.__context__) == (None, None)
