@@ -33,12 +33,13 @@ Forward = Callable[[grpc.aio.ClientCallDetails, object], object]
 Interceptors = Sequence[grpc.aio.ClientInterceptor]
 Options = Sequence[tuple[str | bytes, object]]
 
-LISTS: Mapping[str, str] = {
-    "unary_unary": "_unary_unary_interceptors",
-    "unary_stream": "_unary_stream_interceptors",
-    "stream_unary": "_stream_unary_interceptors",
-    "stream_stream": "_stream_stream_interceptors",
+_KINDS: Mapping[str, type] = {
+    "unary_unary": grpc.aio.UnaryUnaryClientInterceptor,
+    "unary_stream": grpc.aio.UnaryStreamClientInterceptor,
+    "stream_unary": grpc.aio.StreamUnaryClientInterceptor,
+    "stream_stream": grpc.aio.StreamStreamClientInterceptor,
 }
+LISTS = {arity: f"_{arity}_interceptors" for arity in _KINDS}
 """The names of the interceptor lists in a `grpc.aio.Channel`, by arity: private names, but clients change the lists."""
 
 _FORWARD: ContextVar[Forward] = ContextVar("grpc_backoff_forward")
@@ -74,10 +75,7 @@ class InterceptorChannel:
         """Intercept the calls to a target."""
         self._target = target
         self.credentials = credentials
-        self._options = (
-            ("grpc.enable_channelz", 0),
-            *options,
-        )  # channelz should not show a channel that never connects
+        self._options = (*UNSEEN, *options)
         self._compression = compression
         self._channel: grpc.aio.Channel | None = None
         self.always = False
@@ -222,26 +220,7 @@ def _give_up(call: grpc.aio.Call, task: asyncio.Task[object]) -> None:
         call.cancel()
 
 
-class _LastUnaryUnary(grpc.aio.UnaryUnaryClientInterceptor):
-    intercept_unary_unary: Any = _forward
-
-
-class _LastUnaryStream(grpc.aio.UnaryStreamClientInterceptor):
-    intercept_unary_stream: Any = _forward
-
-
-class _LastStreamUnary(grpc.aio.StreamUnaryClientInterceptor):
-    intercept_stream_unary: Any = _forward
-
-
-class _LastStreamStream(grpc.aio.StreamStreamClientInterceptor):
-    intercept_stream_stream: Any = _forward
-
-
 _LAST: dict[str, grpc.aio.ClientInterceptor] = {
-    "unary_unary": _LastUnaryUnary(),
-    "unary_stream": _LastUnaryStream(),
-    "stream_unary": _LastStreamUnary(),
-    "stream_stream": _LastStreamStream(),
+    arity: type("_Last", (kind,), {f"intercept_{arity}": _forward})() for arity, kind in _KINDS.items()
 }
 """The last interceptor for each arity; four objects, because grpc registers each under one arity only."""
