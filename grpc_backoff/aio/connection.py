@@ -15,8 +15,6 @@ class CallConnection(Connection, Protocol):
     @property
     def core_channel(self) -> CoreChannel:
         """The core channel that has this connection."""
-        ...
 
     def link(self) -> Link:
         """Return the connection's state. Call this at the moment when a call ends."""
-        ...

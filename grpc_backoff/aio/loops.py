@@ -60,7 +60,6 @@ if TYPE_CHECKING:
 
         async def close_at_last(self) -> None:
             """Close, while the loop still runs."""
-            ...
 
 
 _open: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[WeakSet[Closing], AsyncGenerator[None, None]]] = (

@@ -23,15 +23,12 @@ class CoresChannel(Protocol):
 
     def check_connectivity_state(self, try_to_connect: bool, /) -> int:
         """Return the state as an integer; given True, dial."""
-        ...
 
     def watch_connectivity_state(self, last: int, deadline: float, /) -> object:
         """Wait until the state of a threaded channel differs from `last`, or until the deadline, since the epoch."""
-        ...
 
     def close(self, *code_and_details: object) -> object:
         """Close the channel; end a threaded channel's calls with this code and these details."""
-        ...
 
 
 class CoresStatus(Protocol):
@@ -39,19 +36,15 @@ class CoresStatus(Protocol):
 
     def code(self) -> int:
         """Return the number of the code."""
-        ...
 
     def details(self) -> str | None:
         """Return what the status says in words."""
-        ...
 
     def trailing_metadata(self) -> Pairs | None:
         """Return the trailing metadata."""
-        ...
 
     def debug_error_string(self) -> str | None:
         """Return the core's own description."""
-        ...
 
 
 class AsyncioCoreCall(Protocol):
@@ -62,35 +55,27 @@ class AsyncioCoreCall(Protocol):
 
     def done(self) -> bool:
         """Return whether the call has ended."""
-        ...
 
     def cancelled(self) -> bool:
         """Return whether the call was cancelled, on either side."""
-        ...
 
     def is_ok(self) -> bool:
         """Return whether the call ended with OK."""
-        ...
 
     def is_locally_cancelled(self) -> bool:
         """Return whether this process cancelled the call."""
-        ...
 
     def time_remaining(self) -> float | None:
         """Return the seconds until the deadline; None if there is no deadline."""
-        ...
 
     def cancel(self, details: str, /) -> object:
         """End the call with CANCELLED and these details."""
-        ...
 
     def add_done_callback(self, callback: Callable[[], object], /) -> object:
         """Call `callback` when the call has ended; at once if it already has."""
-        ...
 
     async def status(self) -> CoresStatus:
         """Wait for the status."""
-        ...
 
 
 class CoreOperation(Protocol):
@@ -98,7 +83,6 @@ class CoreOperation(Protocol):
 
     def type(self) -> int:
         """Return its kind, one of the core's `OperationType`."""
-        ...
 
 
 class CoreEvent(Protocol):
@@ -113,15 +97,12 @@ class ThreadedCoreCall(Protocol):
 
     def operate(self, operations: Iterable[object], handle: Callable[[CoreEvent], object], /) -> bool:
         """Start a batch of operations; return whether the call is still running."""
-        ...
 
     def cancel(self, code: int, details: object, /) -> None:
         """End the call with this status, if it is still running."""
-        ...
 
     def next_event(self) -> CoreEvent:
         """Wait for the next event of a call that grpcio's threads do not serve."""
-        ...
 
 
 class ThreadedState(Protocol):
@@ -150,27 +131,22 @@ class BackgroundCall(grpc.RpcError):
     @abstractmethod
     def __next__(self) -> object:
         """Return the next response of a stream."""
-        ...
 
     @abstractmethod
     def add_callback(self, callback: Callable[[], object], /) -> bool:
         """Call `callback` when the call ends; return False, and do not, if it already has."""
-        ...
 
     @abstractmethod
     def cancel(self) -> object:
         """Cancel the call."""
-        ...
 
     @abstractmethod
     def done(self) -> bool:
         """Return whether the call has ended."""
-        ...
 
     @abstractmethod
     def initial_metadata(self) -> Pairs | None:
         """Wait for the initial metadata."""
-        ...
 
 
 class ThreadedMethod(Protocol):
@@ -185,4 +161,3 @@ class SegregatingChannel(Protocol):
 
     def segregated_call(self, *arguments: object) -> object:
         """Make a call whose events only its own thread takes."""
-        ...
