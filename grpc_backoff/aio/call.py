@@ -56,7 +56,7 @@ class Sender(Method):
     """Makes the attempts of calls."""
 
     @abstractmethod
-    def connection(self, avoid: Container[object]) -> CallConnection | None:
+    def connection(self, avoid: Container[object] | None = None) -> CallConnection | None:
         """Return the connection on which an attempt would be made; None if there is none."""
 
     @abstractmethod

@@ -125,9 +125,9 @@ class MultiCallable(Sender):
         """Return the connection that calls may use right now, with grpc's multicallable on it; None without one."""
         if _get_running_loop() is not self._loop:
             self.channel.refuse_elsewhere()
-        return None if self.channel.closing else self._bind()
+        return None if self.channel.closing else self.connection()
 
-    def _bind(self, avoid: Container[object] | None = None) -> CallConnection | None:
+    def connection(self, avoid: Container[object] | None = None) -> CallConnection | None:
         """Create grpc's multicallable on the current connection and return the connection; None if there is none.
 
         `avoid` is as in `SlotRules.pick`.
@@ -228,10 +228,6 @@ class MultiCallable(Sender):
         # A stream waits for ready, because otherwise the lack of a connection could fail it first.
         return method(request, **arguments._replace(wait_for_ready=not self.takes_one_request)._asdict())
 
-    def connection(self, avoid: Container[object]) -> CallConnection | None:
-        """Return the connection on which an attempt would be made; None if there is none."""
-        return self._bind(avoid)
-
     def make_attempt(
         self,
         request: object,
@@ -242,8 +238,8 @@ class MultiCallable(Sender):
     ) -> tuple[grpc.aio.Call, CallConnection] | None:
         """Make an attempt of a call on the current connection, even on a closing channel; None without a connection."""
         connection, core = self._connection, self._core
-        if core is None or core.retired or core.check(False) != READY_NUMBER:  # as in `_bind`
-            connection = self._bind(avoid)
+        if core is None or core.retired or core.check(False) != READY_NUMBER:  # as in `connection`
+            connection = self.connection(avoid)
         if connection is None:
             return None
         metadata = grpc.aio.Metadata(*replaced(arguments.metadata, instead)) if instead else arguments.metadata

@@ -111,15 +111,13 @@ def raw_status(call: object) -> Status:
 
 def status_of(call: object) -> grpc.aio.AioRpcError:
     """Return the status of one of grpcio's own finished calls as an error, even if it is OK."""
-    core = core_call(call)
-    status = core._status  # noqa: SLF001
-    initial = core._initial_metadata  # noqa: SLF001
+    status = raw_status(call)
     return grpc.aio.AioRpcError(
-        _CODES[status.code()],
-        grpc.aio.Metadata.from_tuple(initial or ()),
-        grpc.aio.Metadata.from_tuple(status.trailing_metadata() or ()),
-        status.details() or "",
-        status.debug_error_string() or "",
+        status.code,
+        grpc.aio.Metadata.from_tuple(status.initial_metadata or ()),
+        grpc.aio.Metadata.from_tuple(status.trailing_metadata or ()),
+        status.details,
+        status.debug_error_string or "",
     )
 
 

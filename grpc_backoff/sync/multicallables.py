@@ -139,8 +139,11 @@ class MultiCallable(Method):
         if self._notes:
             self._notes, self._bound, self._several = False, None, {}
 
-    def _follow(self, entry: Entry, style: str, request: object, arguments: Arguments) -> object:
-        """Make a call that runs in the background, on the connection that it has entered."""
+    def _in_background(self, style: str, request: object, arguments: Arguments) -> object:
+        """Make a call that runs in the background; `style` is the name of a method of grpc's multicallable."""
+        entry = self.enter() if self._plain and not arguments.wait_for_ready else None
+        if entry is None:
+            return self._make_call(style, request, arguments, blocking=False)
         connection, token, _ = entry
         try:
             call = BackgroundAttempts(self.enter, style, request, arguments).make(entry, arguments.timeout, ())
@@ -330,10 +333,7 @@ class _OneResponse(MultiCallable):
     ) -> Any:
         """Call the method in the background and return the call."""
         arguments = Arguments(timeout, metadata, credentials, wait_for_ready, compression)
-        entry = self.enter() if self._plain and not wait_for_ready else None
-        if entry is None:
-            return self._make_call("future", request, arguments, blocking=False)
-        return self._follow(entry, "future", request, arguments)
+        return self._in_background("future", request, arguments)
 
 
 class _ManyResponses(MultiCallable):
@@ -350,10 +350,7 @@ class _ManyResponses(MultiCallable):
     ) -> Any:
         """Call the method and return the call, which is an iterator over the responses."""
         arguments = Arguments(timeout, metadata, credentials, wait_for_ready, compression)
-        entry = self.enter() if self._plain and not wait_for_ready else None
-        if entry is None:
-            return self._make_call("__call__", request, arguments, blocking=False)
-        return self._follow(entry, "__call__", request, arguments)
+        return self._in_background("__call__", request, arguments)
 
 
 class _UnaryUnary(_OneResponse, grpc.UnaryUnaryMultiCallable):  # type: ignore[type-arg]
