@@ -31,6 +31,7 @@ from grpc_backoff.engine.setup import PoolSetup
 from grpc_backoff.grpcio.aio_private import GrpcioChannel, core_channel
 from grpc_backoff.grpcio.forks import CoreUse, at_fork, refuse_inherited
 from grpc_backoff.grpcio.poller import Polling
+from grpc_backoff.grpcio.private import substitute
 
 if TYPE_CHECKING:
     from grpc_backoff.aio.connection import CallConnection
@@ -300,31 +301,18 @@ def _inherit() -> CoreUse:
 at_fork(_inherit)
 
 
-class Substitute(GrpcioChannel):  # type: ignore[misc] # grpcio's own class is Any here
-    """What `grpc_backoff.install` puts in the place of the class of `grpc.aio`'s channels.
+def _substituted(
+    target: str, options: Any, credentials: object, compression: Any, interceptors: Any = None
+) -> grpc.aio.Channel:
+    """Return one of this library's channels, or grpcio's own for the interceptors of one of them."""
+    secure = None if credentials is None else grpc.ChannelCredentials(credentials)
+    if interceptor_channel.is_being_made():
+        return core_channel(target, secure, options, compression, interceptors)
+    with interceptor_channel.made_within():
+        return Channel(target, secure, options, compression, interceptors)
 
-    It makes this library's channels, and grpcio's own for the interceptors of one of them. It is derived from grpcio's
-    class, and grpcio's channels count as its instances, so that other libraries' derived classes and grpcio's own
-    checks work as before.
-    """
 
-    @classmethod
-    def __subclasshook__(cls, other: type) -> bool:
-        """Return whether a class is grpcio's, or is derived from it."""
-        return GrpcioChannel in other.__mro__ if cls is Substitute else NotImplemented
-
-    def __new__(  # type: ignore[misc] # makes objects of other classes
-        cls, target: str, options: Any, credentials: object, compression: Any, interceptors: Any = None
-    ) -> grpc.aio.Channel:
-        """Return a channel; the arguments are those of grpcio's class."""
-        if cls is not Substitute:
-            derived: grpc.aio.Channel = GrpcioChannel.__new__(cls)
-            return derived
-        secure = None if credentials is None else grpc.ChannelCredentials(credentials)
-        if interceptor_channel.is_being_made():
-            return core_channel(target, secure, options, compression, interceptors)
-        with interceptor_channel.made_within():
-            return Channel(target, secure, options, compression, interceptors)
+Substitute = substitute(GrpcioChannel, _substituted)
 
 
 def insecure_channel(

@@ -6,6 +6,7 @@ Each was checked with grpcio 1.63 and 1.85.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -46,6 +47,25 @@ def exclude_service(name: str) -> None:
     excluded = getattr(_observability, "_SERVICES_TO_EXCLUDE", None)  # None: a release that does this differently
     if excluded is not None and name.encode() not in excluded:
         excluded.append(name.encode())
+
+
+def substitute(original: Any, make: Callable[..., object]) -> type:
+    """Return what `grpc_backoff.install` puts in the place of grpcio's class of channels (TH-7).
+
+    It makes channels by `make`, which takes the arguments of grpcio's class. It is derived from grpcio's class, and
+    grpcio's channels count as its instances, so that other libraries' derived classes and grpcio's own checks work as
+    before.
+    """
+
+    class Substitute(original):  # type: ignore[misc] # grpcio's own class is Any here
+        @classmethod
+        def __subclasshook__(cls, other: type) -> bool:
+            return original in other.__mro__ if cls is Substitute else NotImplemented
+
+        def __new__(cls, *arguments: object, **named: object) -> Any:
+            return make(*arguments, **named) if cls is Substitute else original.__new__(cls)
+
+    return Substitute
 
 
 def inner_credentials(credentials: grpc.ChannelCredentials | None) -> object:

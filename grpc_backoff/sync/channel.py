@@ -24,7 +24,7 @@ from grpc_backoff.config.channel_settings import ChannelSettings, Options, read_
 from grpc_backoff.config.proxies import is_proxied
 from grpc_backoff.engine.setup import PoolSetup
 from grpc_backoff.grpcio.forks import CoreUse, at_fork, refuse_inherited
-from grpc_backoff.grpcio.private import cygrpc
+from grpc_backoff.grpcio.private import cygrpc, substitute
 from grpc_backoff.grpcio.sync_private import GrpcioChannel, forget_channels, is_single_threaded
 from grpc_backoff.sync.calls import Calls
 from grpc_backoff.sync.conductor import CONDUCTOR
@@ -216,29 +216,14 @@ def _inherit() -> CoreUse:
 at_fork(_inherit)
 
 
-class Substitute(GrpcioChannel):  # type: ignore[misc] # grpcio's own class is Any here
-    """What `grpc_backoff.install` puts in the place of the class of `grpc`'s channels (TH-7).
+def _substituted(target: str, options: Any, credentials: object, compression: Any) -> Channel:
+    if credentials is not None and not isinstance(credentials, cygrpc.ChannelCredentials):
+        raise TypeError(f"credentials={kind_of(credentials)}: expected grpc.ChannelCredentials")
+    secure = None if credentials is None else grpc.ChannelCredentials(credentials)
+    return Channel(target, secure, options, compression)
 
-    It is derived from grpcio's class, and grpcio's channels count as its instances, so that other libraries' derived
-    classes and grpcio's own checks work as before.
-    """
 
-    @classmethod
-    def __subclasshook__(cls, other: type) -> bool:
-        """Return whether a class is grpcio's, or is derived from it."""
-        return GrpcioChannel in other.__mro__ if cls is Substitute else NotImplemented
-
-    def __new__(  # type: ignore[misc] # makes objects of other classes
-        cls, target: str, options: Any, credentials: object, compression: Any
-    ) -> grpc.Channel:
-        """Return a channel; the arguments are those of grpcio's class."""
-        if cls is not Substitute:
-            derived: grpc.Channel = GrpcioChannel.__new__(cls)
-            return derived
-        if credentials is not None and not isinstance(credentials, cygrpc.ChannelCredentials):
-            raise TypeError(f"credentials={kind_of(credentials)}: expected grpc.ChannelCredentials")
-        secure = None if credentials is None else grpc.ChannelCredentials(credentials)
-        return Channel(target, secure, options, compression)
+Substitute = substitute(GrpcioChannel, _substituted)
 
 
 def insecure_channel(
