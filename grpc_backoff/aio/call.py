@@ -206,12 +206,10 @@ class Call(CallShell, grpc.aio.Call):
         return self._calls.pending.not_connected(waited=self._state.waited)
 
     def _begun(self, attempt: grpc.aio.Call, connection: CallConnection) -> None:
-        self._connection = connection
+        self._connection, self._attempt = connection, attempt
         if self._machine.policy is None and self._machine.handed_over:
-            self._attempt = attempt
             self._inputs.append(_BEGUN)
             return
-        self._attempt = attempt
         attempt.add_done_callback(self._attempt_ended)
         if self._awaiting:
             self._wake_awaiting()
@@ -298,10 +296,9 @@ class Call(CallShell, grpc.aio.Call):
         """Return the attempt once it is on a connection; raise the call's error if it fails before that."""
         while self._attempt is None and self._outcome is None:
             await self._change()
-        if self._attempt is not None:
-            return self._attempt
-        self._raise_outcome()
-        raise AssertionError("a call that made no attempt must end with an error")
+        if self._attempt is None:
+            self._raise_outcome()
+        return self._attempt
 
     async def follows(self, attempt: grpc.aio.Call) -> bool:
         """Return whether another attempt follows a failed one, once that is decided.

@@ -20,7 +20,6 @@ class SharedConnector:
     """A connector whose attempts are coroutines, and how many slots use it; the last one closes it."""
 
     def __init__(self, connector: Connector[CallConnection]) -> None:
-        """Take a connector that no slot uses yet."""
         self.connector = connector
         self.slots = 0
 
@@ -35,7 +34,6 @@ class CoroutineConnector(SlotConnector[CallConnection]):
     """
 
     def __init__(self, shared: SharedConnector, home: Home, loop: asyncio.AbstractEventLoop) -> None:
-        """Use the connector on this loop."""
         super().__init__()
         self.shared = shared
         shared.slots += 1

@@ -72,7 +72,6 @@ class InterceptorChannel:
         options: Options,
         compression: grpc.Compression | None,
     ) -> None:
-        """Intercept the calls to a target."""
         self._target = target
         self.credentials = credentials
         self._options = (*UNSEEN, *options)

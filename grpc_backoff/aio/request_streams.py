@@ -17,11 +17,9 @@ from grpc_backoff.aio.call import Call, Outcome, Sender
 from grpc_backoff.aio.call_errors import CallError
 from grpc_backoff.aio.connection import CallConnection
 from grpc_backoff.aio.replay import Replay
-from grpc_backoff.aio.stream_attempt import StreamAttempt
+from grpc_backoff.aio.stream_attempt import ALREADY_FINISHED, StreamAttempt
 from grpc_backoff.engine.call import CallSetup
 from grpc_backoff.grpcio.aio_private import wake_writers
-
-_ALREADY_FINISHED = "RPC already finished."
 
 
 class _StreamRequest(Call):
@@ -73,7 +71,7 @@ class _StreamRequest(Call):
             # Without a connection, this call can fail before its caller's task comes to write; grpc's fails later.
             if first and isinstance(self._outcome, CallError):
                 self._raise_outcome()
-            raise asyncio.InvalidStateError(_ALREADY_FINISHED)
+            raise asyncio.InvalidStateError(ALREADY_FINISHED)
         await (self._replay or await self.running()).write(request)
 
     async def done_writing(self) -> None:

@@ -20,7 +20,7 @@ from grpc_backoff.aio.loops import until_done
 from grpc_backoff.grpcio.aio_private import anew, is_stand_in, status_of
 from grpc_backoff.grpcio.private import CANCELLED_DETAILS
 
-_ALREADY_FINISHED = "RPC already finished."
+ALREADY_FINISHED = "RPC already finished."
 _POLL, _POLLS = 0.01, 100
 
 
@@ -87,7 +87,7 @@ class StreamAttempt(grpc.aio.Call):
             await self.call
         await self._find_end()
 
-    async def _raise_end(self) -> None:
+    def _raise_end(self) -> None:
         """Raise the error with which the attempt ended; return if it succeeded, or has not ended."""
         end = self._end
         if end is None or end.code() is grpc.StatusCode.OK:
@@ -106,10 +106,10 @@ class StreamAttempt(grpc.aio.Call):
             except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
                 if self._end is None:
                     await self._end_or_answer()
-                await self._raise_end()
+                self._raise_end()
             else:
                 return
-        raise asyncio.InvalidStateError(_ALREADY_FINISHED)
+        raise asyncio.InvalidStateError(ALREADY_FINISHED)
 
     async def done_writing(self) -> None:
         """Finish sending requests; does nothing if the attempt has ended."""
@@ -127,7 +127,7 @@ class StreamAttempt(grpc.aio.Call):
             response = await self.call
         except grpc.aio.AioRpcError:
             await self._find_end()
-            await self._raise_end()
+            self._raise_end()
             raise
         await self._find_end()
         return response
@@ -144,7 +144,7 @@ class StreamAttempt(grpc.aio.Call):
                 return self._ahead.pop()
             response = grpc.aio.EOF if self._end is not None else await self._next()
         if response is grpc.aio.EOF:
-            await self._raise_end()
+            self._raise_end()
         return response
 
     async def _next(self) -> object:
@@ -238,7 +238,7 @@ class StreamAttempt(grpc.aio.Call):
         except grpc.aio.AioRpcError:
             if self._end is None:
                 await self._end_or_answer()
-            await self._raise_end()
+            self._raise_end()
 
     def __repr__(self) -> str:
         """Return the text of grpc's own call."""

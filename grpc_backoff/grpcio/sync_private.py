@@ -130,12 +130,9 @@ def call_state(
     return state
 
 
-_condition: Callable[[object], object] = attrgetter("_state.condition")
-
-
 def guard_call(call: shapes.BackgroundCall) -> None:
     """Keep a signal handler that raises from leaving a call locked, which would stop all calls of its channel."""
-    guard(_condition(call))
+    guard(_state(call).condition)
 
 
 def end_broken(call: shapes.BackgroundCall) -> None:
