@@ -31,6 +31,7 @@ from tests.both_apis.log import Log
 from tests.both_apis.relay import relay
 from tests.both_apis.test_restarts import CODE
 from tests.certificates import client_credentials, server_credentials
+from tests.echo import Message
 from tests.sync.service import Echo, dialled, front, place, until
 
 INITIAL = 0.05
@@ -463,6 +464,24 @@ def test_condemned(ours, ready, cancellable, retry):
         assert channel.unary(timeout=20, wait_for_ready=True) == "a"
         assert len(service.got) == (2 if retry is None else 3)
         until(lambda: roles(channel) == ["serving"])
+
+
+@pytest.mark.parametrize("retry", [None, "retry: 3, delay: 10ms"])
+def test_condemned_after_a_message(ours, ready, retry):
+    """PO-2, RT-8: such a stream ends with UNAVAILABLE, whatever its policy, and its text says why.
+
+    On threads, grpcio's core puts words of its own around the text.
+    """
+    service = Echo()
+    with place(service) as server, ready(server.target, FAST) as channel:
+        stream = channel.begin("Down", Message(text="then hang", count=1), retry=retry, timeout=20)
+        assert stream.read() == "then hang"
+        assert service.hanging.wait(20)
+        post(ours, channel, partial(channel.own._pool.feed, Condemned(0, "no answer")))
+        outcome = stream.outcome()
+        assert outcome.code is CODE.UNAVAILABLE
+        assert "the connection was lost: no answer" in outcome.details
+        assert len(service.got) == 1
 
 
 class Dawdling:
