@@ -88,14 +88,16 @@ class Attempts:
 
         `instead` replaces the caller's metadata with the same keys.
         """
-        request = self._next_request()
+        connection, request = entry[0], self._next_request()
         try:
-            return self._call(entry, request, seconds, instead)
+            result = self._call(entry, request, seconds, instead)
         except ValueError as error:  # the channel was closed
-            raise entry[0].refusal(error) from None
+            raise connection.refusal(error) from None
         finally:
             if self._replay is not None:
                 self._replay.end(request)
+        connection.served = True
+        return result
 
     def _next_request(self) -> Any:
         return self._request if self._replay is None else self._replay.attempt()
@@ -373,7 +375,6 @@ class BlockingCall(SteppedCall):
         except Exception as error:  # noqa: BLE001 - see `_not_made`
             self._not_made(error)
         else:
-            connection.served = True
             self._end_span("OK")
             self._inputs.append(BEGUN if self._machine.handed_over else OK)
         finally:

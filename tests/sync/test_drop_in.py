@@ -12,8 +12,13 @@ import time
 import grpc
 import pytest
 
+import grpc_backoff
+from grpc_backoff import AttemptStarted
+from grpc_backoff.testing.front import settings_then_close
+from tests.both_apis.api import backoff_ms
+from tests.both_apis.log import Log
 from tests.echo import EchoStub, Message
-from tests.sync.service import until
+from tests.sync.service import front, until
 
 # On grpc's channels, a connectivity watch raises in its own thread when the channel is closed.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -223,3 +228,15 @@ def test_single_threaded_streams(kind, phase, server):
             call.code()
         assert texts(call) == ["a", "a", "a"]
         assert call.code() is OK
+
+
+def test_a_single_threaded_stream_that_has_begun_is_no_answer():
+    """CB-7: if it waits, and its peer then hangs up, the next attempt starts one INITIAL_BACKOFF after the last."""
+    log = Log()
+    options = [(grpc.experimental.ChannelOptions.SingleThreadedUnaryStream, 1), *backoff_ms(300, 300)]
+    with front(settings_then_close(0.1)) as peer:
+        with grpc_backoff.insecure_channel(peer.target, options, listeners=[log.hear]) as channel:
+            while len(log.of(AttemptStarted)) < 4:
+                with pytest.raises(grpc.RpcError):
+                    texts(EchoStub(channel).Down(Message(text="a"), wait_for_ready=True, timeout=20))
+        assert min(log.gaps()) >= 0.29
