@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Iterable
 from contextvars import Context
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from grpc_backoff.aio.loops import raise_soon
 from grpc_backoff.config.channel_settings import Listener
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from grpc_backoff.decide.calls.events import CallEvent
 
 _LOG = logging.getLogger(__name__)
-
-Event: TypeAlias = "Happened | CallEvent"
-"""What listeners hear of."""
 
 
 def tell(listeners: Iterable[Listener], event: Any, loop: asyncio.AbstractEventLoop) -> None:
@@ -41,12 +38,12 @@ class Listeners:
         self._loop = loop
         self._closed = False
 
-    def hear(self, event: Event) -> None:
+    def hear(self, event: Happened | CallEvent) -> None:
         """Notify the channel's listeners of an event."""
         if self.listeners:
             tell(self.listeners, event.event() if isinstance(event, Happened) else event, self._loop)
 
-    def hear_of_call(self, event: Event) -> None:
+    def hear_of_call(self, event: Happened | CallEvent) -> None:
         """Log an event that its pool does not log, and notify the channel's listeners."""
         if not self._closed:
             if listens(event):

@@ -89,12 +89,8 @@ class _StreamRequest(Call):
 class _StreamUnaryCall(_StreamRequest, grpc.aio.StreamUnaryCall[object, object]):
     def __await__(self) -> Generator[Any, None, object]:
         """Wait for the response on each attempt, which may have to be read to find its end (`StreamAttempt`)."""
-        _, response = yield from self._from_attempt(_awaited).__await__()
+        _, response = yield from self._from_attempt(lambda attempt: attempt).__await__()
         return response
-
-
-async def _awaited(attempt: Any) -> object:
-    return await attempt
 
 
 class _StreamStreamCall(_StreamRequest, StreamResponse, grpc.aio.StreamStreamCall[object, object]):

@@ -383,7 +383,7 @@ class BlockingCall(SteppedCall):
     def _failed_with(self, error: Any, connection: CoreConnection, token: object) -> None:
         self._error = error
         self._end_span(error.code().name)
-        input_ = m.Begun() if self._machine.handed_over else self._failure(error)
+        input_ = BEGUN if self._machine.handed_over else self._failure(error)
         connection.failed(error.code(), token, error.details())
         while not self._mailbox.empty():  # inputs received in the meantime, such as a commit
             given_meanwhile = self._mailbox.get()
