@@ -25,17 +25,10 @@ Requests = AsyncIterable[object] | Iterable[object]
 class Replay:
     """The requests that one call keeps, and the tasks that send them."""
 
-    def __init__(
-        self,
-        call: Call,
-        calls: Calls,
-        serialize: Callable[[object], bytes] | None,
-        requests: Requests | None,
-    ) -> None:
+    def __init__(self, call: Call, calls: Calls, serialize: Callable[[object], bytes] | None) -> None:
         self._call = call
         self._calls = calls
         self._serialize = serialize
-        self._requests = requests
         self._context = Context()
         self._buffer = ReplayBuffer(calls.replay_limit)
         self._complete = True
@@ -50,10 +43,9 @@ class Replay:
         """Whether the caller has finished sending requests."""
         return self._buffer.closed
 
-    def start(self, context: Context) -> None:
+    def start(self, requests: Requests | None, context: Context) -> None:
         """Start to send the requests of the iterator, if there is one, in the context of the call."""
         self._context = context
-        requests, self._requests = self._requests, None
         if requests is not None and not self._call.done():
             self._run(self._consume(requests))
 

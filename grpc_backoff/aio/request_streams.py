@@ -29,13 +29,14 @@ class _StreamRequest(Call):
     _wrote = False
 
     def __init__(self, setup: CallSetup[Sender]) -> None:
-        self._takes_writes = setup.request is None
+        requests = setup.request
+        self._takes_writes = requests is None
         if not setup.machine.handed_over:
-            self._replay = Replay(self, setup.calls, setup.attempts.serializer, setup.request)
+            self._replay = Replay(self, setup.calls, setup.attempts.serializer)
             setup = setup._replace(attempts=setup.attempts.of_bytes(), request=None)
         super().__init__(setup)
         if self._replay is not None:
-            self._replay.start(self._context)
+            self._replay.start(requests, self._context)
 
     def _begun(self, attempt: grpc.aio.Call, connection: CallConnection) -> None:
         if self._replay is None:
@@ -118,11 +119,8 @@ class EndingRequests(AsyncIterator[object]):
         self._reader: asyncio.Task[object] | None = None
         self._over = False
 
-    def end_with(self, call: grpc.aio.Call) -> None:
-        """Make the requests end when `call` ends."""
-        call.add_done_callback(self._end)
-
-    def _end(self, _call: grpc.aio.Call) -> None:
+    def end(self, _call: grpc.aio.Call) -> None:
+        """End the requests, because their call has ended."""
         self._over = True
         if self._reader is not None and self._reader is not asyncio.current_task():
             self._reader.cancel()
@@ -154,7 +152,7 @@ def ending_requests(method: Callable[..., grpc.aio.Call]) -> Callable[..., grpc.
         made = method(requests if ending is None else ending, **keywords)
         wake_writers(made)
         if ending is not None:
-            ending.end_with(made)
+            made.add_done_callback(ending.end)
         return made
 
     return call
