@@ -655,7 +655,7 @@ def earliest(now: float, *spans: float | None) -> float | None:
 
 
 def replaced(metadata: Iterable[tuple[str, str | bytes]] | None, instead: Metadata) -> Metadata:
-    """Return the metadata for the next attempts with these pairs in place of pairs with the same keys."""
+    """Return metadata with these pairs in place of any pairs that have the same keys."""
     if not metadata:
         return instead
     keys = {key for key, _ in instead}
