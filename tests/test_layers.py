@@ -28,6 +28,7 @@ WITHOUT = {
     "cli/operations.py": "what test_ledger.py reads in the output",
     "cli/report.py": "test_view.py shows every kind of attempt on every view",
     "cli/watch.py": "test_connect.py runs it with every reason to stop",
+    "cli/trust.py": "test_connect.py and test_probe.py give files of every kind, good and bad",
     "cli/tables.py": "what test_schedule.py and test_config.py read in the output",
     "aio/call_errors.py": "both_apis/test_errors.py runs every test on both APIs",
     "sync/call_errors.py": "both_apis/test_errors.py runs every test on both APIs",

@@ -7,8 +7,7 @@ import contextlib
 import math
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,6 +16,7 @@ from grpc_backoff.cli import require
 from grpc_backoff.cli.interrupt import interruptible
 from grpc_backoff.cli.refusal import Refusal, refusing
 from grpc_backoff.cli.report import ChannelReport
+from grpc_backoff.cli.trust import Trust, read_trust
 from grpc_backoff.cli.view import View, open_view, printable
 from grpc_backoff.cli.watch import Watch
 from grpc_backoff.config.channel_settings import Listener
@@ -26,9 +26,6 @@ from grpc_backoff.decide.connections.events import Failure
 
 if TYPE_CHECKING:
     from grpc_backoff.aio import Channel
-
-Trust = dict[str, bytes | None]
-"""The arguments of `grpc.ssl_channel_credentials`: the TLS material, as PEM."""
 
 # Appended to the options of the command line; if a key occurs twice, its first value applies. A lost connection has to
 # be replaced at once, because no RPCs are sent here.
@@ -100,14 +97,13 @@ def connect(
     """
     if timeout is not None and math.isnan(timeout):
         raise Refusal("--timeout=nan: expected a number of seconds")
-    trust = _read_trust(ca, cert, key) if tls or ca or cert or key else None
+    trust = read_trust(ca, cert, key) if tls or ca or cert or key else None
     if probe:
         if once or attempts is not None:
             raise Refusal(
                 f"--probe makes only one attempt: it cannot be combined with {'--once' if once else '--attempts'}"
             )
-        ready = _probe(target, tls=tls, ca=ca, cert=cert, key=key, options=options, timeout=timeout, as_json=as_json)
-        context.exit(0 if ready else 1)
+        context.exit(0 if _probe(target, trust, options, timeout, as_json=as_json) else 1)
     with interruptible(), contextlib.closing(open_view(as_json=as_json)) as view:
         if names_no_port(target):
             view.line(f"the target specifies no port; dialling {DEFAULT_PORT}", "dim")
@@ -139,39 +135,17 @@ def _explain(failure: Failure | None, view: View, *, tls: bool, unix: bool) -> N
     view.explain(meaning, f"{found.advice} {more}" if found else more)
 
 
-def _probe(target: str, *, as_json: bool, **options: Any) -> bool:
+def _probe(
+    target: str, trust: Trust | None, options: Sequence[tuple[str, Value]], timeout: float | None, *, as_json: bool
+) -> bool:
     with refusing(status=1):
         require("probe", "connect --probe", ("h2",))
     from grpc_backoff.cli.probe import probe, read_arguments  # noqa: PLC0415 - needs the extra that was just checked
     from grpc_backoff.cli.stages import StageReport  # noqa: PLC0415 - as above
 
-    connector, limit = read_arguments(target, **options)
+    connector, limit = read_arguments(target, trust, options, timeout)
     with interruptible(), contextlib.closing(open_view(as_json=as_json)) as view:
         return asyncio.run(probe(connector, limit, StageReport(view)))
-
-
-def _read_trust(ca: str | None, cert: str | None, key: str | None) -> Trust:
-    """Read the TLS material; without any, grpc uses its certificate authorities and no client certificate."""
-    if (cert is None) != (key is None):
-        raise Refusal("--cert and --key must be given together")
-    return {
-        "root_certificates": _read_pem("--ca", ca),
-        "certificate_chain": _read_pem("--cert", cert),
-        "private_key": _read_pem("--key", key),
-    }
-
-
-def _read_pem(option: str, name: str | None) -> bytes | None:
-    if name is None:
-        return None
-    try:
-        pem = Path(name).read_bytes()
-    except OSError as error:
-        raise Refusal(f"{option}: cannot read {name!r}: {error.strerror or error}") from error
-    if b"-----BEGIN " not in pem:
-        # The core would only report "Failed to create security handshaker", at every attempt.
-        raise Refusal(f"{option}={name!r}: expected a PEM file")
-    return pem
 
 
 def _open(target: str, trust: Trust | None, options: Sequence[tuple[str, object]], listener: Listener) -> Channel:
@@ -184,7 +158,7 @@ def _open(target: str, trust: Trust | None, options: Sequence[tuple[str, object]
         refuse_nowhere(target)
         if trust is None:
             return aio.insecure_channel(target, options, listeners=[listener])
-        return aio.secure_channel(target, grpc.ssl_channel_credentials(**trust), options, listeners=[listener])
+        return aio.secure_channel(target, grpc.ssl_channel_credentials(*trust.pems), options, listeners=[listener])
     except OptionError as error:
         raise Refusal(str(error).replace("passed to secure_channel for TLS", "and --tls")) from error
     except (TypeError, ValueError, OverflowError) as error:  # raised by grpcio

@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 import math
 import os
-import ssl
 import time
 from collections.abc import Sequence
 
 from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.cli.refusal import Refusal
 from grpc_backoff.cli.stages import StageReport
+from grpc_backoff.cli.trust import Trust
 from grpc_backoff.config.proxies import PROXY_VARIABLES, proxy_of
 from grpc_backoff.config.target import DEFAULT_PORT, names_no_port, parse_target
 from grpc_backoff.connection.connector import ConnectError
@@ -31,14 +31,7 @@ _ANSWER = 5.0
 
 
 def read_arguments(
-    target: str,
-    *,
-    tls: bool,
-    ca: str | None,
-    cert: str | None,
-    key: str | None,
-    options: Sequence[tuple[str, object]],
-    timeout: float | None,
+    target: str, trust: Trust | None, options: Sequence[tuple[str, object]], timeout: float | None
 ) -> tuple[Http2Connector, float]:
     """Return the connector that the command line describes, and the limit of its attempt, in seconds (CB-3).
 
@@ -57,36 +50,14 @@ def read_arguments(
         url = "" if parsed.unix else proxy_of(parsed.host, {}, os.environ)
         connector = Http2Connector(
             parsed,
-            tls=_tls(ca, cert, key) if tls or ca or cert else None,
-            shows_certificate=cert is not None,
+            tls=None if trust is None else trust.context(),
+            shows_certificate=trust is not None and trust.cert is not None,
             server_name=next((str(value) for _, value in options), None),
             proxy=read_proxy(url) if url else None,
         )
     except OptionError as error:
         raise Refusal(str(error).replace("passed to secure_channel for TLS", "and --tls")) from error
     return connector, CONNECT.min_connect_timeout if timeout is None else timeout
-
-
-def _tls(ca: str | None, cert: str | None, key: str | None) -> ssl.SSLContext:
-    try:
-        # Without --ca, use the file that grpc itself would use, or else the system's certificate authorities.
-        context = ssl.create_default_context(cafile=ca or os.environ.get("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"))
-    except OSError as error:
-        raise Refusal(f"--ca: no certificate authorities in this file: {error}") from error
-    # Verify as grpc does: newer versions of Python are stricter by default, and older ones require the whole chain up
-    # to its root.
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    if cert is not None:
-        try:
-            context.load_cert_chain(cert, key, password=_no_password)
-        except OSError as error:
-            raise Refusal(f"--cert and --key: cannot load the certificate and its matching key: {error}") from error
-    return context
-
-
-def _no_password() -> str:
-    raise Refusal("--key: the key is encrypted, which grpc does not support")
 
 
 async def probe(connector: Http2Connector, limit: float, report: StageReport) -> bool:

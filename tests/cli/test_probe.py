@@ -17,6 +17,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from grpc_backoff.cli.probe import probe, read_arguments
 from grpc_backoff.cli.stages import StageReport
+from grpc_backoff.cli.trust import Trust
 from grpc_backoff.cli.view import View
 from grpc_backoff.policy.presets import CONNECT
 from grpc_backoff.probe.http2 import Http2Connector
@@ -429,7 +430,7 @@ def test_without_h2_one_line_says_what_to_install(monkeypatch):
 
 
 def read(**given):
-    defaults = {"tls": False, "ca": None, "cert": None, "key": None, "options": [], "timeout": None}
+    defaults = {"trust": None, "options": [], "timeout": None}
     return read_arguments("localhost:1", **{**defaults, **given})
 
 
@@ -452,7 +453,7 @@ def test_certificates_are_checked_as_grpc_checks_them(monkeypatch, tmp_path):
 
     monkeypatch.setattr(ssl, "create_default_context", newer)
     monkeypatch.setenv("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", str(tmp_path / "ca.pem"))
-    context = read(tls=True)[0].tls
+    context = read(trust=Trust())[0].tls
     assert len(context.get_ca_certs()) == 1
     assert context.verify_mode is ssl.CERT_REQUIRED
     assert context.check_hostname
