@@ -106,9 +106,9 @@ def dispersal(
     """
     if plot is not None and plot.suffix.lower() not in (".png", ".svg"):
         raise Refusal(f"--plot={str(plot)!r}: expected a .png or .svg file")
-    with refusing("--policy: "):
+    with _refusing("--policy"):
         fleets = {policy: connect_policy(policy)}
-    with refusing("--against: "):
+    with _refusing("--against"):
         fleets |= {name: connect_policy(name) for name in against if name != policy}
     with refusing(), _naming_flags():
         happened = Outage(clients=clients, seconds=outage, attempt_lasts=attempt_lasts)
@@ -119,6 +119,16 @@ def dispersal(
         write_json({"clients": clients, "outage": outage, "seed": seed, "policies": _documents(done)})
         return
     show_table(_title(next(iter(done.values()))), _COLUMNS, [_cells(name, recovery) for name, recovery in done.items()])
+
+
+@contextmanager
+def _refusing(flag: str) -> Iterator[None]:
+    """Refuse the value of a flag, by its name."""
+    try:
+        with refusing():
+            yield
+    except Refusal as refusal:
+        raise Refusal(f"{flag}: {refusal.message}") from refusal
 
 
 @contextmanager

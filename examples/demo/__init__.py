@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from grpc_backoff.cli import require
@@ -76,7 +77,7 @@ async def _play_ours(report: ChannelReport, channels: Channels) -> Run:
     script = Script(
         lambda target: channels.make_ours(target, heard),
         channels.place,
-        begins=lambda scene: output.show(report.heading, scene.value),
+        begins=lambda scene: output.show(partial(_head, report), scene.value),
     )
     return await _play(script, report, status, output)
 
@@ -89,9 +90,16 @@ async def _play_plain(report: ChannelReport, channels: Channels) -> Run:
         output.show(lambda shown: report.view.line(shown, "dim"), text)
 
     output = _Output()
-    report.heading(f"the same script with plain {channels.plain}, which does not report its attempts")
+    _head(report, f"the same script with plain {channels.plain}, which does not report its attempts")
     script = Script(channels.make_plain, channels.place, ended=tell)
     return await _play(script, report, lambda: None, output)
+
+
+def _head(report: ChannelReport, text: str) -> None:
+    """Start a section; the rows of open connections are printed above it."""
+    report.print_standing()
+    report.view.line()
+    report.view.line(text if report.view.live else f"== {text}", "bold")
 
 
 class _Output:

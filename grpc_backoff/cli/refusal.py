@@ -21,17 +21,14 @@ class Refusal(click.ClickException):
 
 
 @contextmanager
-def refusing(prefix: str = "", status: int = 2) -> Iterator[None]:
-    """Turn errors of policies, files and missing extras into refusals and print warnings to standard error.
-
-    Each line starts with `prefix`, such as the name of a flag. `status` is the exit status of a refusal.
-    """
+def refusing(status: int = 2) -> Iterator[None]:
+    """Turn errors of policies, files and missing extras into refusals with this exit status, and print warnings."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", PolicyWarning)
         try:
             yield
         except (OptionError, ConfigError, MissingExtra) as error:
-            raise Refusal(f"{prefix}{error}", status) from error
+            raise Refusal(str(error), status) from error
         finally:
             for text in dict.fromkeys(str(warning.message) for warning in caught):
-                click.echo(f"Warning: {prefix}{printable(text)}", err=True)
+                click.echo(f"Warning: {printable(text)}", err=True)

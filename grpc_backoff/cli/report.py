@@ -29,13 +29,6 @@ class ChannelReport:
         self._last_reason = ""
         self._wait = 0.0
 
-    def heading(self, text: str) -> None:
-        """Start a section; the rows of open connections are printed above it."""
-        self._print_standing()
-        self._last_reason = ""
-        self.view.line()
-        self.view.line(text if self.view.live else f"== {text}", "bold")
-
     def show(self, attempt: LoggedAttempt) -> None:
         """Show an attempt that has just started, or whose outcome has just changed."""
         self.view.event(attempt.outcome.value, **attempt_fields(attempt))
@@ -73,7 +66,7 @@ class ChannelReport:
 
         `ended` says why the command ends, and `seconds` how long after the log's start.
         """
-        self._print_standing()
+        self.print_standing()
         self.view.close()
         if self.view.live:
             self.view.line()
@@ -89,11 +82,13 @@ class ChannelReport:
         more = {"slots": [slot_fields(slot, log.origin) for slot in slots]} if slots else {}
         self.view.event("summary", ended=ended, seconds=seconds, **counts, **failure_fields(error), **more)
 
-    def _print_standing(self) -> None:
+    def print_standing(self) -> None:
+        """Print the rows of open connections, above what follows; the next reason is written in full."""
         for number, attempt in tuple(self._current.items()):
             if attempt.outcome is Outcome.CONNECTED:
                 del self._current[number]
                 self._print(attempt)
+        self._last_reason = ""
 
     def _print(self, attempt: LoggedAttempt) -> None:
         if not self._headed:
