@@ -76,8 +76,8 @@ def show(file: str, target: str | None, method: str | None, ledger: bool, as_jso
         retrying = None if method is None else read.retry_policy(method)
         if method is not None:
             sections[f"calls of {method}"] = [] if retrying is None else _lines(retrying)
-        if retrying is not None and (budget := read.budget()) is not None:
-            sections[f"retry budget of {target or 'each target'}"] = _lines(budget)
+        if retrying is not None and read.retry_budget is not None:
+            sections[f"retry budget of {target or 'each target'}"] = _lines(read.retry_budget)
     _show(sections, as_json=as_json)
     if method is not None and retrying is None and not as_json:
         click.echo(f"calls of {method}: no table in the file matches, so the default applies: no retries.")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from typing import Any, NoReturn
 
 from grpc_backoff.decide.connections.dial_times import CORE_LIMIT_SLACK, core_backoff
 from grpc_backoff.policy.connect import ConnectPolicy
@@ -92,14 +93,8 @@ def resolver_configures(target: str, options: Mapping[str, object]) -> bool:
 
 def spreads_calls(target: str, options: Mapping[str, object]) -> bool:
     """Return whether the core uses several connections at once with these options, as all but pick_first do."""
-    if target.startswith(_XDS):
-        return True
-    config = None
-    if SERVICE_CONFIG in options:
-        from grpc_backoff.config.service_config import read_json  # noqa: PLC0415 - most channels have none
-
-        config = read_json(options[SERVICE_CONFIG])
-    return balancing_policy(config, options) not in (None, PICK_FIRST)
+    config = read_json(options.get(SERVICE_CONFIG))
+    return target.startswith(_XDS) or balancing_policy(config, options) not in (None, PICK_FIRST)
 
 
 def balancing_policy(config: object, options: Mapping[str, object]) -> str | None:
@@ -116,3 +111,30 @@ def balancing_policy(config: object, options: Mapping[str, object]) -> str | Non
         return deprecated.lower()
     name = options.get(BALANCING_POLICY)
     return key_text(name) if isinstance(name, str | bytes) else None
+
+
+def read_json(text: object) -> Any:
+    """Parse the text of a service config; return None if gRPC's cores would not accept it as JSON.
+
+    The cores are stricter than Python: UTF-8 only, no duplicate keys in an object, and no NaN or Infinity.
+    """
+    if not isinstance(text, str | bytes):
+        return None
+    import json  # noqa: PLC0415 - most channels have no service config
+
+    try:
+        text = text.decode() if isinstance(text, bytes) else text
+        return json.loads(text, object_pairs_hook=_once, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    read = dict(pairs)
+    if len(read) < len(pairs):
+        raise ValueError("a duplicate key")
+    return read
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(constant)

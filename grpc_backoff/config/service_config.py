@@ -10,12 +10,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import Any
 
 from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.base.record import NamedTuple, record
 from grpc_backoff.config.call_policies import MethodConfig, ServiceConfig
-from grpc_backoff.config.core_options import ENABLE_RETRIES, SERVICE_CONFIG, Pairs, key_text
+from grpc_backoff.config.core_options import ENABLE_RETRIES, SERVICE_CONFIG, Pairs, key_text, read_json
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.budget import BUDGETING, RetryBudget
 from grpc_backoff.policy.checks import STATUS_CODES, Unit, read_duration
@@ -256,33 +256,6 @@ def read_throttling(config: Mapping[str, object]) -> RetryBudget | None:
     """
     throttling = config.get("retryThrottling")
     return None if throttling is None else RetryBudget(**_read("retryThrottling", throttling, _THROTTLING))
-
-
-def read_json(text: object) -> Any:
-    """Parse the text of a service config; return None if gRPC's cores would not accept it as JSON.
-
-    The cores are stricter than Python: UTF-8 only, no duplicate keys in an object, and no NaN or Infinity.
-    """
-    if not isinstance(text, str | bytes):
-        return None
-    import json  # noqa: PLC0415 - most channels have no service config
-
-    try:
-        text = text.decode() if isinstance(text, bytes) else text
-        return json.loads(text, object_pairs_hook=_once, parse_constant=_refuse)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    read = dict(pairs)
-    if len(read) < len(pairs):
-        raise ValueError("a duplicate key")
-    return read
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(constant)
 
 
 def method_configs(config: object) -> list[dict[str, Any]]:
