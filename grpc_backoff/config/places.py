@@ -103,7 +103,7 @@ def read_place(target: str, policy: PoolPolicy, core: Iterable[tuple[str | bytes
 
 def endpoints(addresses: Iterable[Address]) -> tuple[str, ...]:
     """Return addresses as endpoints, such as `192.0.2.1:443` or `[::1]:443`: in their order, each once."""
-    return tuple(dict.fromkeys(map(_endpoint, addresses)))
+    return tuple(dict.fromkeys(map(str, addresses)))
 
 
 def endpoint_target(endpoint: str) -> str:
@@ -142,14 +142,6 @@ def _authority(target: str) -> str:
     """Return the `:authority` that the core sends for a target: the target without its scheme."""
     scheme, _, rest = target.partition(":")
     return re.sub(r"^/{0,3}", "", rest) if scheme in ("dns", "ipv4", "ipv6") else target
-
-
-def _endpoint(address: Address) -> str:
-    host, port = address.sockaddr[:2]
-    if address.family is socket.AF_INET:
-        return f"{host}:{port}"
-    scope = address.sockaddr[3]
-    return f"[{host.partition('%')[0]}%{scope}]:{port}" if scope else f"[{host}]:{port}"
 
 
 def _without(core: Pairs, config: object, *names: str) -> Pairs:

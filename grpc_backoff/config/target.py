@@ -48,12 +48,14 @@ class Address(NamedTuple):
     sockaddr: Any
 
     def __str__(self) -> str:
-        """Return `127.0.0.1:80`, `[::1]:80`, `unix:/path` or `unix-abstract:name`."""
+        """Return `127.0.0.1:80`, `[::1]:80`, `[fe80::1%2]:80`, `unix:/path` or `unix-abstract:name`."""
         if self.family is AF_UNIX:
             path = str(self.sockaddr)
             return f"unix-abstract:{path[1:]}" if path.startswith("\0") else f"unix:{path}"
-        host, port = self.sockaddr[:2]
-        return f"[{host}]:{port}" if self.family is socket.AF_INET6 else f"{host}:{port}"
+        host, port, *zone = self.sockaddr
+        if self.family is socket.AF_INET:
+            return f"{host}:{port}"
+        return f"[{host}%{zone[1]}]:{port}" if zone[1] else f"[{host}]:{port}"
 
 
 @record

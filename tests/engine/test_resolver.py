@@ -65,6 +65,13 @@ def test_a_fork_during_a_resolution(asked):
     until(lambda: told == [("127.0.0.1:1",)])
 
 
+def test_an_address_of_one_link(monkeypatch):
+    """PO-7: an address that is valid only on one link keeps its zone, without which it cannot be dialled."""
+    zoned = (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("fe80::1", 1, 0, 2))
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [zoned])
+    assert look_up("name", 1) == ("[fe80::1%2]:1",)
+
+
 def test_a_name_that_does_not_exist():
     """PO-7: the failure has the stage `resolve` and names the host."""
     failure = look_up("nowhere.invalid", 1)
