@@ -121,8 +121,7 @@ def read_target(value: object) -> str:
         refuse_nowhere(text)
     _refuse_url(text)
     _refuse_path(text)
-    port = _port(text)
-    if port and port.isascii() and port.isdigit() and not _is_port(port):
+    if (_number(_port(text) or "") or 0) > _LARGEST_PORT:
         raise OptionError("target", value, f"a port from 1 to {_LARGEST_PORT}")
     return text
 
@@ -147,9 +146,9 @@ def _refuse_url(text: str) -> None:
         raise OptionError("target", text, f"a target without a URL scheme{secure}", meant)
 
 
-def _is_port(digits: str) -> bool:
-    digits = digits.lstrip("0")
-    return len(digits) <= len(str(_LARGEST_PORT)) and int(digits or "0") <= _LARGEST_PORT
+def _number(port: str) -> int | None:
+    """Return a port as a number, of which six digits are enough; None if it is none."""
+    return int(port.lstrip("0")[:6] or "0") if port.isascii() and port.isdigit() else None
 
 
 def core_target(text: str) -> str:
@@ -272,10 +271,10 @@ def _split(place: str) -> tuple[str, str | None]:
 def _place(text: str) -> tuple[str, int]:
     """Return the host and the port of a target that can be dialled."""
     host, named = _split(text)
-    port = str(DEFAULT_PORT) if named is None else named
-    if not host.strip() or not (port.isascii() and port.isdigit()) or not 0 < int(port[:6]) <= _LARGEST_PORT:
+    port = DEFAULT_PORT if named is None else _number(named)
+    if not host.strip() or not port or port > _LARGEST_PORT:
         raise ValueError("host or port")
-    return host, int(port)
+    return host, port
 
 
 def _literal(host: str, port: int, family: socket.AddressFamily) -> tuple[Address, ...]:

@@ -55,7 +55,10 @@ def test_targets(text, host, port, addresses):
     "text",
     [
         # The last of these ports is a digit, but not an ASCII digit.
-        *(f"orders.example:{port}" for port in ("", "0", "65536", "99999999999999999999", "http", "-1", "\uff15")),
+        *(
+            f"orders.example:{port}"
+            for port in ("", "0", "65536", "0000099999", "99999999999999999999", "http", "-1", "\uff15")
+        ),
         *("", ":50051", "[::1", "[::1]50051", "xds:///orders", "google-c2p:///orders", "vsock:1:2"),
         *("dns://8.8.8.8/orders.example", "dns://8.8.8.8", "ipv4:orders.example:1", "ipv4:[::1]:1"),
         *("ipv4:127.0.0.1:1,", "ipv6:127.0.0.1:1", "unix:", "unix://orders.sock", "unix:/run/a%00b", "unix-abstract:"),
