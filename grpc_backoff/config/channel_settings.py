@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from grpc_backoff.base.base_errors import OptionError, shown
 from grpc_backoff.base.record import NamedTuple, record
 from grpc_backoff.config.call_policies import CallPolicies
-from grpc_backoff.config.core_options import Pairs, idle_options, key_text
+from grpc_backoff.config.core_options import LOCAL_POOL, Pairs, first_values, idle_options, key_text
 from grpc_backoff.config.remarks import warn_of
 from grpc_backoff.config.target import read_target
 from grpc_backoff.policy.backoff import Random
@@ -75,6 +75,33 @@ class ChannelSettings(TypedDict, total=False):
     retry_hooks: RetryHooks | None
 
 
+class Key:
+    """Identifies what a channel dials, and how (SH-1). It is looked up several times, so its hash is computed once."""
+
+    __slots__ = ("_hash", "_parts")
+
+    def __init__(self, *parts: Hashable) -> None:
+        """Store the parts; the first one is the target.
+
+        Raises:
+            TypeError: a part is not hashable.
+        """
+        self._parts = parts
+        self._hash = hash(parts)
+
+    def __eq__(self, other: object) -> bool:
+        """Compare all parts."""
+        return isinstance(other, Key) and self._hash == other._hash and self._parts == other._parts
+
+    def __hash__(self) -> int:
+        """Return the stored hash."""
+        return self._hash
+
+    def __repr__(self) -> str:
+        """Return a representation without credentials and options, which may contain secrets."""
+        return f"Key({self._parts[0]!r})"
+
+
 @record
 class ChannelSetup(NamedTuple):
     """One channel's settings, combined from its arguments, its options, the file and the environment.
@@ -86,9 +113,9 @@ class ChannelSetup(NamedTuple):
         values: the values of both policies, by part; None if the channel has no settings of its own.
         call_policies: the retry policies for calls, by method.
         core_options: the options that are passed on to grpcio, without the retries that this library carries out.
-        keys: for `engine.key.channel_key` alone, which keeps its results here. Channels whose settings were read from
-            the cache share them.
         remarks: a warning for each of grpc's options that looks like a misspelt option of this library.
+        key: identifies the target, the policies and the core's options, in any order (SH-1). It is None if the channel
+            shares nothing with others: with its own pool of subchannels, as in grpcio, or an option without a hash.
         listeners: called with every event.
         rng: the source of jitter; None for the default.
         clock: the clock; None for the default.
@@ -101,8 +128,8 @@ class ChannelSetup(NamedTuple):
     values: Source | None
     call_policies: CallPolicies
     core_options: Pairs
-    keys: dict[object, Any]
     remarks: tuple[str, ...]
+    key: Key | None = None
     listeners: tuple[Listener, ...] = ()
     rng: Random | None = None
     clock: Clock | None = None
@@ -161,7 +188,7 @@ def typed_pairs(options: Iterable[object]) -> TypedPairs | None:
 def _plain(target: str) -> ChannelSetup:
     """Return the settings of a channel with nothing but a target, which are those that `_read` would return."""
     target, core = read_target(target), idle_options(CONNECT)
-    return ChannelSetup(target, CONNECT, PLAIN, None, CallPolicies(), core, {}, ())
+    return _keyed(ChannelSetup(target, CONNECT, PLAIN, None, CallPolicies(), core, ()))
 
 
 @lru_cache(_MOST_READ)
@@ -188,8 +215,19 @@ def _read(target: str, options: Iterable[tuple[str | bytes, object]] | None, set
 
         if find_spec("grpc_health") is None:  # the core's own round_robin watches it, as before
             unwatched = setup.pooling._replace(round_robin=False, health_service=None)
-            return setup._replace(pooling=unwatched, remarks=(*setup.remarks, _NO_HEALTH))
-    return setup
+            setup = setup._replace(pooling=unwatched, remarks=(*setup.remarks, _NO_HEALTH))
+    return _keyed(setup)
+
+
+def _keyed(setup: ChannelSetup) -> ChannelSetup:
+    named = first_values(setup.core_options)  # if a name occurs twice, only the first option counts (CH-9)
+    if named.get(LOCAL_POOL):
+        return setup
+    try:
+        key = Key(setup.target, setup.policy, setup.pooling, frozenset(named.items()))
+    except TypeError:
+        return setup
+    return setup._replace(key=key)
 
 
 def _with_objects(setup: ChannelSetup, settings: ChannelSettings) -> ChannelSetup:

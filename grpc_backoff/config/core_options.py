@@ -16,6 +16,7 @@ Pairs = tuple[tuple[str | bytes, object], ...]
 
 SERVICE_CONFIG = "grpc.service_config"
 ENABLE_RETRIES = "grpc.enable_retries"
+LOCAL_POOL = "grpc.use_local_subchannel_pool"
 BALANCING_POLICY = "grpc.lb_policy_name"
 PICK_FIRST = "pick_first"
 ROUND_ROBIN = "round_robin"

@@ -95,7 +95,7 @@ def read_options(
     limit = values.get(_REPLAY_LIMIT)
     replay_limit = max(0, limit) if isinstance(limit, int) else REPLAY_LIMIT  # as in the core
     calls = CallPolicies(service_config=service_config, config=file, replay_limit=replay_limit)
-    return ChannelSetup(target, policy, pooling, parts, calls, core, {}, remarks)
+    return ChannelSetup(target, policy, pooling, parts, calls, core, remarks)
 
 
 def _file(config: object, options: dict[str, object]) -> Config | None:

@@ -14,6 +14,7 @@ import grpc
 from grpc_backoff.base.record import NamedTuple, record
 from grpc_backoff.base.status import Failure, Stage
 from grpc_backoff.config.core_options import (
+    LOCAL_POOL,
     attempt_options,
     first_values,
     keepalive_options,
@@ -23,7 +24,6 @@ from grpc_backoff.config.core_options import (
 from grpc_backoff.config.target import core_target
 from grpc_backoff.decide.connections.dial_machine import DialMachine
 from grpc_backoff.decide.connections.dial_texts import MORE_THAN_THE_RETRY_BUFFER
-from grpc_backoff.engine.key import LOCAL_POOL
 from grpc_backoff.engine.spares import SPARES
 from grpc_backoff.policy.connect import ConnectPolicy
 

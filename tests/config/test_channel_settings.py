@@ -56,14 +56,14 @@ def test_the_same_settings_are_read_once():
     first = read_channel("127.0.0.1:2", OPTIONS, {})
     for options in (tuple(OPTIONS), [*OPTIONS]):
         again = read_channel("127.0.0.1:2", options, {"listeners": [heard.append], "retry_hooks": hooks})
-        assert again.keys is first.keys
+        assert again.key is first.key
         assert again.policy is first.policy
         assert again.listeners == (heard.append,)
         assert again.hooks is hooks
     assert first.listeners == ()
     others = (("127.0.0.1:3", OPTIONS), ("127.0.0.1:2", OPTIONS[:1]), ("127.0.0.1:2", OPTIONS[::-1]))
     for target, options in others:
-        assert read_channel(target, options, {}).keys is not first.keys
+        assert read_channel(target, options, {}).key is not first.key
 
 
 def test_values_of_different_types_are_kept_apart():
