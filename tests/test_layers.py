@@ -52,6 +52,7 @@ WITHOUT = {
     "ledger/waking.py": "test_delivery.py, test_ledger.py and test_waiting.py wake deliveries and waiters",
     "ledger/records.py": "records without behaviour; test_submitting.py and test_recording.py read every field",
     "ledger/statements.py": "what the two stores share; their tests execute statements of every kind",
+    "testing/relay.py": "test_front.py and test_scripted.py make calls through it, and cut it",
     "base/status.py": "records without behaviour; the tests of events and errors make and read them all",
     "base/threads.py": "sync/test_endings.py and sync/test_shortage.py run programs whose threads never start or run",
     "base/version.py": "test_package.py compares the version with the changelog",

@@ -23,6 +23,7 @@ from typing import Protocol, Self
 
 from grpc_backoff.base.base_errors import MissingExtra
 from grpc_backoff.testing.port import RESET, Port
+from grpc_backoff.testing.relay import relay
 
 try:
     from h2.config import H2Configuration
@@ -161,29 +162,10 @@ async def _relay(visit: Visit, delay: float) -> None:
     if visit.upstream is None:
         raise RuntimeError("upstream=None: expected the host and port of a server, to which this behaviour forwards")
     try:
-        reader, writer = await asyncio.open_connection(*visit.upstream)
+        upstream = await asyncio.open_connection(*visit.upstream)
     except OSError:
         return  # like a TCP proxy whose upstream is gone
-
-    async def back() -> None:
-        await asyncio.sleep(delay)
-        await _pump(reader, visit.writer)
-
-    pumps = [asyncio.ensure_future(_pump(visit.reader, writer)), asyncio.ensure_future(back())]
-    try:
-        await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for pump in pumps:
-            pump.cancel()
-        writer.transport.abort()
-        await asyncio.gather(*pumps, return_exceptions=True)
-
-
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(ConnectionError):
-        while data := await reader.read(_CHUNK):
-            writer.write(data)
-            await writer.drain()
+    await relay((visit.reader, visit.writer), upstream, delay)
 
 
 class FlakyFront:

@@ -19,7 +19,6 @@ that jumps grpc would time out for no reason.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 import socket
 from collections.abc import Callable
@@ -35,8 +34,8 @@ from grpc_backoff.config.channel_settings import ChannelSettings, Options
 from grpc_backoff.config.target import AF_UNIX, Target, parse_target
 from grpc_backoff.grpcio.aio_private import core_channel
 from grpc_backoff.testing.connector import ScriptedConnection, ScriptedConnector
+from grpc_backoff.testing.relay import Ends, relay
 
-_CHUNK = 1 << 16
 _READY, _IDLE = grpc.ChannelConnectivity.READY, grpc.ChannelConnectivity.IDLE
 
 
@@ -196,26 +195,19 @@ class _Line:
         self._tasks.add(task)
         self._ends.add(writer)
         try:
-            there, here = await self._reach()
-            self._ends.add(here)
+            server = await self._reach()
+            self._ends.add(server[1])
             if self._cut:
                 self.break_all()
-            await asyncio.gather(_pump(reader, here), _pump(there, writer))
+            await relay((reader, writer), server)
+            writer.close()
         except OSError:
             writer.transport.abort()  # there is no server: act as if it had hung up
         finally:
             self._tasks.discard(task)
 
-    async def _reach(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _reach(self) -> Ends:
         for address in self._target.addresses[:1]:
             if address.family is AF_UNIX:
                 return await asyncio.open_unix_connection(address.sockaddr)
         return await asyncio.open_connection(self._target.host, self._target.port)
-
-
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(OSError):
-        while data := await reader.read(_CHUNK):
-            writer.write(data)
-            await writer.drain()
-    writer.close()
