@@ -99,13 +99,9 @@ def _show(sections: Mapping[str, Sequence[_Shown]], *, as_json: bool) -> None:
 
 def _lines(section: Section) -> Sequence[_Shown]:
     settings = _SETTINGS[type(section.policy)]
-    return [_shown(effective, _setting(effective, settings)) for effective in section.effective]
-
-
-def _setting(effective: Effective, settings: Sequence[Setting]) -> Setting | None:
-    """Return the setting for a part; if two settings set it, the one with the same name as the part."""
-    fitting = [setting for setting in settings if effective.part in (setting.part, setting.name)]
-    return next((setting for setting in fitting if setting.name == effective.part), fitting[0] if fitting else None)
+    # If two settings set a part, it is shown as the one that has its name.
+    known = {setting.part: setting for setting in reversed(settings)} | {setting.name: setting for setting in settings}
+    return [_shown(effective, known.get(effective.part)) for effective in section.effective]
 
 
 def _shown(effective: Effective, setting: Setting | None) -> _Shown:

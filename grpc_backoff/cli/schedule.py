@@ -110,14 +110,8 @@ def _title(name: str, policy: Policy) -> str:
 
 
 def _cells(row: Row) -> tuple[str, ...]:
-    return (
-        str(row.number),
-        seconds(row.wait),
-        seconds(row.low),
-        seconds(row.high),
-        seconds(row.total),
-        span(row.total_low, row.total_high),
-    )
+    times = map(seconds, (row.wait, row.low, row.high, row.total))
+    return (str(row.number), *times, span(row.total_low, row.total_high))
 
 
 def _ending(policy: Policy, rows: list[Row]) -> str:

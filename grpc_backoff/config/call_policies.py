@@ -6,9 +6,9 @@ not need.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from grpc_backoff.base.record import NamedTuple, record
 from grpc_backoff.config.remarks import warn_of
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from grpc_backoff.config.file import Config
     from grpc_backoff.policy.budget import RetryBudget
     from grpc_backoff.policy.hedging import CallPolicy, HedgingPolicy
+
+EntryT = TypeVar("EntryT")
 
 ALL = "*"
 """The entry for all methods."""
@@ -95,13 +97,8 @@ class CallPolicies(NamedTuple):
 
     def of(self, method: str) -> CallPolicy | None:
         """Return the policy for a method, given as `/package.Service/Method`; None if its calls have none."""
-        entry = nearest_method(self.argument, method)
-        if entry is not None:
-            return self.argument[entry]
-        if native := self.service_config.of(method).retry:
-            return native
-        entry = nearest_method(self.filed, method)
-        return None if entry is None else self.filed[entry]
+        policy = nearest_entry(self.argument, method) or self.service_config.of(method).retry
+        return policy or nearest_entry(self.filed, method)
 
     def stand_in(self) -> bool:
         """Return whether all calls of the channel have policies that retry UNAVAILABLE.
@@ -129,7 +126,7 @@ class CallPolicies(NamedTuple):
             warn_of([f"hedging of {method}: expected a retry policy, because calls that send streams are not hedged"])
 
 
-def nearest_method(entries: Container[str], method: str) -> str | None:
+def nearest_entry(entries: Mapping[str, EntryT], method: str) -> EntryT | None:
     """Return the most specific entry: for the method, its service, or the catch-all; None if none applies.
 
     `method` is written `package.Service/Method`.
@@ -138,7 +135,7 @@ def nearest_method(entries: Container[str], method: str) -> str | None:
         return None
     method = method.removeprefix("/")
     service = method.partition("/")[0]
-    return next((name for name in (method, service, ALL) if name in entries), None)
+    return next((entries[name] for name in (method, service, ALL) if name in entries), None)
 
 
 def _repeats_unavailable(entry: str, policy: CallPolicy) -> bool:

@@ -136,7 +136,8 @@ def load_files(files: TLSFiles) -> Loaded:
     """
     import ssl  # noqa: PLC0415 - only channels whose credentials are in files need it
 
-    before = _contents(files)
+    paths = files.ca, files.certificate, files.key
+    before = tuple(map(_content, paths))
     ca, certificate, key = before
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if ca is not None:
@@ -148,7 +149,7 @@ def load_files(files: TLSFiles) -> Loaded:
             f"{leaf!r} and {secret!r} are not a certificate and its unencrypted key",
             lambda: context.load_cert_chain(leaf, secret, password=_no_password),
         )
-    if _contents(files) != before:
+    if tuple(map(_content, paths)) != before:
         raise UnusableFilesError("the files changed while they were read")
     return Loaded(grpc.ssl_channel_credentials(ca, key, certificate), digest_of(before))
 
@@ -163,18 +164,14 @@ def digest_of(pems: Iterable[bytes | None]) -> bytes:
     return digest.digest()
 
 
-def _contents(files: TLSFiles) -> tuple[bytes | None, ...]:
-    contents: list[bytes | None] = []
-    for path in (files.ca, files.certificate, files.key):
-        try:
-            if path is None:
-                contents.append(None)
-                continue
-            with open(path, "rb") as file:  # noqa: PTH123 - pathlib is slow to import
-                contents.append(file.read())
-        except OSError as error:
-            raise UnusableFilesError(f"{path!r} cannot be read: {error.strerror}") from error
-    return tuple(contents)
+def _content(path: str | None) -> bytes | None:
+    if path is None:
+        return None
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - pathlib is slow to import
+            return file.read()
+    except OSError as error:
+        raise UnusableFilesError(f"{path!r} cannot be read: {error.strerror}") from error
 
 
 def _check(problem: str, load: Callable[[], object]) -> None:

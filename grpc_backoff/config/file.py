@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from grpc_backoff.base.base_errors import ConfigError, OptionError, unknown
-from grpc_backoff.config.call_policies import nearest_method
+from grpc_backoff.config.call_policies import nearest_entry
 from grpc_backoff.config.patterns import check_methods, first_pattern, unreachable
 from grpc_backoff.config.remarks import unspread, warn_of
 from grpc_backoff.config.settings import (
@@ -85,13 +85,12 @@ class Config:
 
         Only the most specific table applies: the method's, else its service's, else the one for all methods.
         """
-        entry = nearest_method(self.methods, method)
-        return None if entry is None else self.methods[entry]
+        return nearest_entry(self.methods, method)
 
     def lost_deadlines(self) -> Iterator[str]:
         """Yield a sentence for each table of `[methods]` without a deadline that hides one with a deadline."""
         for entry, resolved in self.methods.items():
-            hidden = nearest_method(self.methods.keys() - {entry}, entry)
+            hidden = nearest_entry({name: name for name in self.methods if name != entry}, entry)
             if hidden is not None and resolved.policy.deadline is None and self.methods[hidden].policy.deadline:
                 table = f"methods.{_key(entry)}"
                 yield f"{table} has no deadline: it inherits nothing from methods.{_key(hidden)}, which has one"

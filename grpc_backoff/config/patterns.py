@@ -1,7 +1,7 @@
 """Finds the pattern that applies to a target, and checks the entries for methods.
 
 Of several patterns, the first that matches applies. Of several entries, the most specific one does, wherever it stands:
-see `call_policies.nearest_method`.
+see `call_policies.nearest_entry`.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from grpc_backoff.config.call_policies import nearest_method
+from grpc_backoff.config.call_policies import nearest_entry
 from grpc_backoff.config.patterns import check_methods, first_pattern, unreachable
 from grpc_backoff.errors import OptionError
 from tests.texts import exactly
@@ -117,13 +117,13 @@ def test_which_is_unreachable(patterns, found):
 )
 def test_nearest_method(method, entry):
     """BP-3: a method's own entry applies, else its service's, else the entry for all methods."""
-    assert nearest_method(["*", "shop.Orders", "shop.Orders/Place"], method) == entry
+    assert nearest_entry({name: name for name in ("*", "shop.Orders", "shop.Orders/Place")}, method) == entry
 
 
 def test_no_method():
     """BP-3: a method may have no entry if there is none for all methods."""
-    assert nearest_method(["shop.Orders"], "shop.Carts/Add") is None
-    assert nearest_method([], "shop.Carts/Add") is None
+    assert nearest_entry({"shop.Orders": 1}, "shop.Carts/Add") is None
+    assert nearest_entry({}, "shop.Carts/Add") is None
 
 
 @pytest.mark.parametrize("entry", ["*", "Echo", "Echo/Unary", "a.b.C", "a.b.C/D", "_a1.B_/_c9"])
