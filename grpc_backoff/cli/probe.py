@@ -13,6 +13,7 @@ from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.cli.refusal import Refusal
 from grpc_backoff.cli.stages import StageReport
 from grpc_backoff.cli.trust import Trust
+from grpc_backoff.config.places import NAME_OVERRIDE
 from grpc_backoff.config.proxies import PROXY_VARIABLES, proxy_of
 from grpc_backoff.config.target import DEFAULT_PORT, names_no_port, parse_target
 from grpc_backoff.connection.connector import ConnectError
@@ -22,7 +23,6 @@ from grpc_backoff.probe.diagnosis import diagnose, diagnose_loss, diagnose_reply
 from grpc_backoff.probe.dial import read_proxy
 from grpc_backoff.probe.http2 import Http2Connection, Http2Connector
 
-_NAME_OVERRIDE = "grpc.ssl_target_name_override"
 _LOOK = 0.3
 """How long a connection is watched after SETTINGS, in seconds. A peer that serves no call ends it within that time.
 """
@@ -38,11 +38,9 @@ def read_arguments(
     Raises:
         Refusal: the target is not valid, the options contradict each other, or a file cannot be used.
     """
-    unused = [name for name, _ in options if name != _NAME_OVERRIDE]
+    unused = [name for name, _ in options if name != NAME_OVERRIDE]
     if unused:
-        raise Refusal(
-            f"--probe makes one attempt without a channel and supports only {_NAME_OVERRIDE}, not {unused[0]}"
-        )
+        raise Refusal(f"--probe makes one attempt without a channel and supports only {NAME_OVERRIDE}, not {unused[0]}")
     if timeout is not None and not math.isfinite(timeout):
         raise Refusal(f"--timeout={timeout}: expected a finite number of seconds above 0")
     try:

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from grpc_backoff.config.file import Config
 
 FIXED_BACKOFF_MS = "grpc.testing.fixed_reconnect_backoff_ms"
-_RESOLVE_INTERVAL_MS = "grpc.dns_min_time_between_resolutions_ms"
 
 _BY_OPTION = {setting.option: setting for setting in CONNECTING if setting.option is not None}
 
@@ -91,7 +90,7 @@ def read_options(
     pooling = pooling._replace(round_robin=round_robin, health_service=health)
     core += idle_options(policy)
     if any("min_resolve_interval" in source for source in sources):
-        core += ((_RESOLVE_INTERVAL_MS, milliseconds(pooling.min_resolve_interval, least=0)),)
+        core += ((_WORDS["min_resolve_interval"], milliseconds(pooling.min_resolve_interval, least=0)),)
     limit = values.get(_REPLAY_LIMIT)
     replay_limit = max(0, limit) if isinstance(limit, int) else REPLAY_LIMIT  # as in the core
     calls = CallPolicies(service_config=service_config, config=file, replay_limit=replay_limit)

@@ -33,8 +33,8 @@ _CONFIG_POLICIES = ("loadBalancingConfig", "loadBalancingPolicy")
 _HEALTH = "healthCheckConfig"
 _SERVICE_NAME = "serviceName"
 _INHIBITED = "grpc.inhibit_health_checking"
-_AUTHORITY = "grpc.default_authority"
-_OVERRIDE = "grpc.ssl_target_name_override"
+AUTHORITY = "grpc.default_authority"
+NAME_OVERRIDE = "grpc.ssl_target_name_override"
 _NUMERIC = r"ipv[46]:.*"
 _WITH_PORTS = r"ipv4:/{0,3}[\d.]+:\d+(,[\d.]+:\d+)*|ipv6:/{0,3}\[[^\]]+\]:\d+(,\[[^\]]+\]:\d+)*"
 
@@ -94,7 +94,7 @@ def read_place(target: str, policy: PoolPolicy, core: Iterable[tuple[str | bytes
     if read is None or any(proxy_applies(host, named, os.environ) for host in hosts):
         health = None if policy.round_robin else policy.health_service  # round_robin of the core watches it itself
         return Place(policy._replace(round_robin=False, resolve_every=0.0, health_service=health))
-    authority = "" if {_AUTHORITY, _OVERRIDE} & named.keys() else _authority(target)
+    authority = "" if {AUTHORITY, NAME_OVERRIDE} & named.keys() else _authority(target)
     if read.addresses:
         addresses = endpoints(read.addresses) if policy.round_robin else None
         return Place(policy._replace(resolve_every=0.0), addresses, authority=authority)
@@ -123,7 +123,7 @@ def dial_options(core: Iterable[tuple[str | bytes, object]], place: Place) -> tu
     alone = [
         pair for pair in _without(core, config, *checks, *_CONFIG_POLICIES) if key_text(pair[0]) != BALANCING_POLICY
     ]
-    authority = ((_AUTHORITY, place.authority),) if place.authority else ()
+    authority = ((AUTHORITY, place.authority),) if place.authority else ()
     return _without(core, config, *checks), (DIRECT, *alone, *authority)
 
 

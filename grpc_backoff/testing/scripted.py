@@ -31,6 +31,9 @@ from grpc_backoff.aio.channel import Channel, Interceptors
 from grpc_backoff.aio.core_channel import Callbacks, CoreChannel
 from grpc_backoff.base.status import Link
 from grpc_backoff.config.channel_settings import ChannelSettings, Options
+from grpc_backoff.config.core_options import LOCAL_POOL
+from grpc_backoff.config.places import AUTHORITY, NAME_OVERRIDE
+from grpc_backoff.config.proxies import DIRECT
 from grpc_backoff.config.target import AF_UNIX, Target, parse_target
 from grpc_backoff.grpcio.aio_private import core_channel
 from grpc_backoff.testing.connector import ScriptedConnection, ScriptedConnector
@@ -104,12 +107,9 @@ class _ServedConnector:
 
     def _open(self, place: str) -> grpc.aio.Channel:
         """Return a channel of grpc's own that uses a line, but knows the server by its real name."""
-        options: list[tuple[str, object]] = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
-        if self._credentials is None:
-            options.append(("grpc.default_authority", self._target.host_port))
-        else:
-            options.append(("grpc.ssl_target_name_override", self._target.host))
-        return core_channel(place, self._credentials, options)
+        insecure = self._credentials is None
+        name = (AUTHORITY, self._target.host_port) if insecure else (NAME_OVERRIDE, self._target.host)
+        return core_channel(place, self._credentials, [(LOCAL_POOL, 1), DIRECT, name])
 
 
 class _ServedConnection:
