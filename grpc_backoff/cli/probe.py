@@ -82,7 +82,7 @@ async def probe(connector: Http2Connector, limit: float, report: StageReport) ->
         else:
             report.failed(failed.failure, took)
             report.explain(*await diagnose(failed, connector))
-        report.ended(ready=failed is None, seconds=seconds)
+        report.ended(seconds)
     finally:
         await connector.close(None)
     return failed is None

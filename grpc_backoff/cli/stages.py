@@ -101,14 +101,14 @@ class StageReport(StageListener):
         self.view.line()
         self.view.explain(meaning, advice)
 
-    def ended(self, *, ready: bool, seconds: float) -> None:
-        """Show the outcome; nothing follows it."""
+    def ended(self, seconds: float) -> None:
+        """Show the outcome of the attempt, which took this long; nothing follows it."""
         self.view.close()
-        failed = f"failed at stage {self._failure.stage.value}" if self._failure else "failed"
-        outcome, style = ("READY", "bold green") if ready else (failed, "bold red")
+        failure = self._failure
+        outcome = f"failed at stage {failure.stage.value}" if failure else "READY"
         self.view.line()
-        self.view.line(f"{outcome} after {duration(seconds)}", style)
-        self.view.event("summary", ready=ready, seconds=seconds, **failure_fields(self._failure))
+        self.view.line(f"{outcome} after {duration(seconds)}", "bold red" if failure else "bold green")
+        self.view.event("summary", ready=failure is None, seconds=seconds, **failure_fields(failure))
 
     def _passed(
         self, stage: Stage, took: float, facts: Mapping[str, object], found: Sequence[str], upcoming: str

@@ -43,18 +43,16 @@ def _of_a_socket(diagnosis: Diagnosis) -> Diagnosis:
 
 
 async def _diagnose(error: ConnectError, tried: Http2Connector) -> Diagnosis:
-    cause = error.__cause__
-    if error.failure.stage is Stage.RESOLVE:
-        meaning, advice = _resolve(cause)
-        return Diagnosis(meaning, f"{advice} This is the name of the HTTP proxy." if tried.proxy else advice)
-    if error.failure.stage is Stage.TCP or (tried.address is None and tried.proxy is None):
-        if isinstance(cause, NoTunnel):
-            return _TUNNEL.get(cause.status, _NO_TUNNEL)
-        meaning, advice = _tcp(cause, unix=tried.target.unix)
-        return Diagnosis(meaning, f"{advice} This is the address of the HTTP proxy." if tried.proxy else advice)
-    if error.failure.stage is Stage.TLS:
-        return await _tls(cause, tried)
-    return await _settings(cause, tried)
+    stage, cause = error.failure.stage, error.__cause__
+    if isinstance(cause, NoTunnel):
+        return _TUNNEL.get(cause.status, _NO_TUNNEL)
+    if stage is Stage.RESOLVE:
+        found, what = _resolve(cause), "name"
+    elif stage is Stage.TCP or (tried.address is None and tried.proxy is None):
+        found, what = _tcp(cause, unix=tried.target.unix), "address"
+    else:
+        return await (_tls if stage is Stage.TLS else _settings)(cause, tried)
+    return found._replace(advice=f"{found.advice} This is the {what} of the HTTP proxy.") if tried.proxy else found
 
 
 def diagnose_settings(settings: Mapping[str, int]) -> Diagnosis | None:

@@ -45,7 +45,7 @@ def show_all(view):
     report.failed(Failure(Stage.SETTINGS, HOSTILE), 0.001)
     report.lost(Loss(HOSTILE), 0.02)
     report.explain(f"meaning {HOSTILE}", f"advice {HOSTILE}")
-    report.ended(ready=False, seconds=2.0)
+    report.ended(2.0)
     view.close()
 
 
