@@ -19,7 +19,6 @@ WITHOUT = {
     "aio/connection.py": "a protocol; test_core_connector.py makes calls on the one implementation that there is",
     "engine/channel.py": "the part of a channel of both APIs; test_channel.py and test_drop_in* of each use all of it",
     "grpcio/shapes.py": "types alone, which nothing imports at run time; mypy checks them",
-    "cli/attempt_rows.py": "what test_connect.py and test_view.py read in the output",
     "cli/attempts.py": "what it counts is what test_connect.py and test_view.py read in the output",
     "cli/commands.py": "the group alone; test_cli.py calls it",
     "cli/interrupt.py": "test_guard.py sends real signals, at every moment",

@@ -1,21 +1,26 @@
-"""How a command reports the connections of a channel, on a view."""
+"""How a command reports the connections of a channel on a view: as events, lines of a log, and rows of tables."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from grpc_backoff.cli.attempt_rows import (
-    ATTEMPT_HEADING,
-    attempt_fields,
-    attempt_line,
-    attempt_row,
-    shown_slots,
-    slot_fields,
-    slot_rows,
-)
 from grpc_backoff.cli.attempts import AttemptLog, LoggedAttempt, Outcome
-from grpc_backoff.cli.view import Activity, Cells, View, failure_fields, plural, reason
+from grpc_backoff.cli.view import Activity, Cells, Styled, View, duration, failure_fields, plural, reason
 from grpc_backoff.decide.connections.events import ConnectionStatus, SlotStatus, State
+
+_COLUMNS = {"#": -3, "start": -8, "gap": -7, "next in": -7}
+"""The columns of an attempt before its outcome, with their widths."""
+_SLOT_COLUMNS = ("endpoint", "role", "state", "calls", "since", "last error")
+_STYLES = {
+    Outcome.STARTED: "cyan",
+    Outcome.FAILED: "red",
+    Outcome.CONNECTED: "green",
+    Outcome.DISCONNECTED: "yellow",
+    Outcome.CLOSED: "dim",
+}
+
+_HEADING = Cells(tuple(_COLUMNS.values()), [[(name, "dim")] for name in (*_COLUMNS, "outcome")])
+"""The row above those of attempts."""
 
 
 class ChannelReport:
@@ -31,10 +36,10 @@ class ChannelReport:
 
     def show(self, attempt: LoggedAttempt) -> None:
         """Show an attempt that has just started, or whose outcome has just changed."""
-        self.view.event(attempt.outcome.value, **attempt_fields(attempt))
+        self.view.event(attempt.outcome.value, **_attempt_fields(attempt))
         if not self.view.live:
             if attempt.outcome is not Outcome.STARTED:
-                self.view.line(attempt_line(attempt))
+                self.view.line(_attempt_line(attempt))
             return
         self._wait = attempt.next_in or 0.0
         if attempt.outcome in (Outcome.STARTED, Outcome.CONNECTED):
@@ -48,13 +53,13 @@ class ChannelReport:
 
         Times since when slots have their roles are counted from `origin`, a time on the channel's clock.
         """
-        slots = shown_slots(status)
+        slots = _shown_slots(status)
         if slots != self._slots:
             self._slots = slots
-            self.view.event("slots", slots=[slot_fields(slot, origin) for slot in slots])
+            self.view.event("slots", slots=[_slot_fields(slot, origin) for slot in slots])
         if not self.view.live:
             return
-        parts: list[Cells | Activity] = [*(slot_rows(slots, origin) or map(attempt_row, self._current.values()))]
+        parts: list[Cells | Activity] = [*(_slot_rows(slots, origin) or map(_attempt_row, self._current.values()))]
         if status is not None:
             parts.append(self._activity(status))
         if note:
@@ -70,8 +75,8 @@ class ChannelReport:
         self.view.close()
         if self.view.live:
             self.view.line()
-        slots = shown_slots(status)
-        for row in slot_rows(slots, log.origin):
+        slots = _shown_slots(status)
+        for row in _slot_rows(slots, log.origin):
             self.view.row(row)
         error = log.last_error
         totals = f"{plural(log.attempts, 'attempt')}, {plural(log.connections, 'connection')}"
@@ -79,7 +84,7 @@ class ChannelReport:
         style = "bold green" if log.connections else "bold red"
         self.view.line(f"{ended} after {seconds:.1f} s: {totals}{last}", style)
         counts = {"attempts": log.attempts, "connections": log.connections}
-        more = {"slots": [slot_fields(slot, log.origin) for slot in slots]} if slots else {}
+        more = {"slots": [_slot_fields(slot, log.origin) for slot in slots]} if slots else {}
         self.view.event("summary", ended=ended, seconds=seconds, **counts, **failure_fields(error), **more)
 
     def print_standing(self) -> None:
@@ -93,8 +98,8 @@ class ChannelReport:
     def _print(self, attempt: LoggedAttempt) -> None:
         if not self._headed:
             self._headed = True
-            self.view.row(ATTEMPT_HEADING)
-        self.view.row(attempt_row(attempt, self._last_reason))
+            self.view.row(_HEADING)
+        self.view.row(_attempt_row(attempt, self._last_reason))
         self._last_reason = reason(attempt.failure) if attempt.failure else ""
 
     def _activity(self, status: ConnectionStatus) -> Activity:
@@ -108,3 +113,86 @@ class ChannelReport:
         if status.in_flight:
             return Activity(f"attempt {status.attempt}: waiting for SETTINGS", "cyan", spins=True)
         return Activity(f"○ {status.state.name}", "dim")
+
+
+def _attempt_fields(attempt: LoggedAttempt) -> dict[str, object]:
+    names = ("number", "attempt", "start", "gap", "limit", "took", "lived", "next_in")
+    where = {"endpoint": attempt.endpoint} if attempt.endpoint else {}
+    return {name: getattr(attempt, name) for name in names} | where | failure_fields(attempt.failure)
+
+
+def _shown_slots(status: ConnectionStatus | None) -> Sequence[SlotStatus]:
+    """Return the slots to show: none if there is only one, because the attempts say all of that."""
+    return status.connections if status is not None and len(status.connections) > 1 else ()
+
+
+def _slot_fields(slot: SlotStatus, origin: float) -> dict[str, object]:
+    """Return a slot as the field of an event; its time counts from `origin`, a time on the channel's clock."""
+    return {
+        "endpoint": slot.endpoint,
+        "role": slot.role.value,
+        "state": slot.state.name,
+        "calls": slot.calls,
+        "since": max(0.0, round(slot.since - origin, 6)),
+        **failure_fields(slot.last_error),
+    }
+
+
+def _slot_rows(slots: Sequence[SlotStatus], origin: float) -> list[Cells]:
+    """Return a row for each slot below a heading; nothing if there are no slots."""
+    if not slots:
+        return []
+    texts = [_SLOT_COLUMNS]
+    for slot in slots:
+        error = slot.last_error
+        why = f"{error.stage.value}: {reason(error)}" if error else ""
+        known = slot.endpoint or "whole target", slot.role.value, slot.state.name, str(slot.calls)
+        texts.append((*known, f"{max(0.0, slot.since - origin):.3f} s", why))
+    widths = [2 + max(map(len, column)) for column in zip(*texts, strict=True)][:-1]
+    return [Cells(widths, [[(text, "" if row else "dim")] for text in cells]) for row, cells in enumerate(texts)]
+
+
+def _attempt_line(attempt: LoggedAttempt) -> str:
+    """Return the line of a log about an attempt that has ended."""
+    gap = "" if attempt.gap is None else f"gap {attempt.gap:.3f} s"
+    upcoming = "" if attempt.next_in is None else f"; next in {attempt.next_in:.3f} s"
+    outcome = _outcome(attempt)
+    if (failure := attempt.failure) is not None:
+        failed = attempt.outcome is Outcome.FAILED
+        what = f"{outcome}, {failure.stage.value}" if failed else f"disconnected after {duration(attempt.lived)}"
+        outcome = f"{what}: {reason(failure)}{upcoming}"
+    where = f"{attempt.endpoint}  " if attempt.endpoint else ""
+    return f"#{attempt.number:<4} {attempt.start:8.3f} s  {gap:<14} {where}{outcome}"
+
+
+def _attempt_row(attempt: LoggedAttempt, last_reason: str = "") -> Cells:
+    """Return an attempt's row in the table; `last_reason` is that of the row above, which is not repeated."""
+    outcome: list[Styled] = [(f"{attempt.endpoint}  ", "")] if attempt.endpoint else []
+    outcome += [(_outcome(attempt), _STYLES[attempt.outcome])]
+    if attempt.outcome is Outcome.FAILED and attempt.failure:
+        why = reason(attempt.failure)
+        outcome += [(f"  {attempt.failure.stage.value}", "bold")]
+        outcome += [("  as before" if why == last_reason else f"  {why}", "dim")]
+    cells = [
+        [(str(attempt.number), "dim")],
+        [(f"{attempt.start:.3f} s", "")],
+        [("" if attempt.gap is None else f"{attempt.gap:.2f} s", "")],
+        [("" if attempt.next_in is None else f"{attempt.next_in:.2f} s", "")],
+        outcome,
+    ]
+    return Cells(tuple(_COLUMNS.values()), cells)
+
+
+def _outcome(attempt: LoggedAttempt) -> str:
+    match attempt.outcome:
+        case Outcome.STARTED:
+            return f"at most {duration(attempt.limit)}"
+        case Outcome.FAILED:
+            return f"failed after {duration(attempt.took)}"
+        case Outcome.CONNECTED:
+            return f"READY after {duration(attempt.took)}"
+        case Outcome.DISCONNECTED:
+            return f"READY after {duration(attempt.took)}, lost after {duration(attempt.lived)}"
+        case Outcome.CLOSED:
+            made = f"READY after {duration(attempt.took)}, closed"
+            return "given up" if attempt.took is None else f"{made} after {duration(attempt.lived)}"
