@@ -37,13 +37,11 @@ class Http2Connection:
     All this happens only while a task waits for one of its methods, and one task at a time may.
 
     Attributes:
-        address: the server's address.
         wire: what has arrived: the server's SETTINGS, the answer to the call, and how the connection ended.
     """
 
-    def __init__(self, address: Address, transport: Transport) -> None:
+    def __init__(self, transport: Transport) -> None:
         """Begin on a transport, which belongs to the connection from now on."""
-        self.address = address
         self._transport = transport
         self.wire = Wire()
         self._error: Exception | None = None
@@ -226,7 +224,7 @@ class Http2Connector:
                 _check_alpn(security.alpn)
                 self.listener.secured(self.lap(), security)
             self._stage = Stage.SETTINGS
-            connection = self._connection = Http2Connection(dialled.address, transport)
+            connection = self._connection = Http2Connection(transport)
             settings = await connection.settled()
         except BaseException as error:
             transport.abort()
