@@ -29,7 +29,10 @@ def channel_key(
     """
     if setup.key is None or (credentials is None and compression is None):
         return setup.key
-    return Key(setup.target, setup.key, None if credentials is None else _security(credentials), compression)
+    try:
+        return Key(setup.target, setup.key, None if credentials is None else _security(credentials), compression)
+    except TypeError:  # what the program passed has no hash
+        return None
 
 
 def _security(credentials: grpc.ChannelCredentials | CredentialsSource) -> Hashable:

@@ -115,7 +115,7 @@ def test_which_is_unreachable(patterns, found):
         ("", "*"),
     ],
 )
-def test_nearest_method(method, entry):
+def test_nearest_entry(method, entry):
     """BP-3: a method's own entry applies, else its service's, else the entry for all methods."""
     assert nearest_entry({name: name for name in ("*", "shop.Orders", "shop.Orders/Place")}, method) == entry
 

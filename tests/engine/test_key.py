@@ -91,6 +91,7 @@ def test_an_option_that_cannot_be_compared():
             return 1
 
     assert key(options=[("grpc.something", Pointer())]) is None
+    assert key(compression=Pointer()) is None
 
 
 def test_once_for_shared_settings():
