@@ -332,7 +332,7 @@ def prune(older_than: float | None, failed: bool) -> None:
 @ledger.command()
 def migrate() -> None:
     """Create the tables, or upgrade them to this library's version."""
-    _, version = _within(lambda opened: opened.store.migrate(apply=True), migrate=True)
+    _, version = _within(lambda opened: opened.migrate(), migrate=True)
     click.echo(f"The tables have version {version}.")
 
 
