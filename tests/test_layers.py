@@ -45,7 +45,6 @@ WITHOUT = {
     "aio/hedging.py": "both_apis/test_hedging.py runs every test on both APIs",
     "sync/hedged_call.py": "both_apis/test_hedging.py and test_hedging.py make blocking calls that hedge",
     "ledger/inbox/sync.py": "test_behaviour.py runs every test on both APIs",
-    "ledger/operating.py": "the methods of `Ledger` for an operator; test_ledger.py calls each",
     "ledger/upkeep.py": "a part of each delivery; test_delivery.py and test_kills.py await all that it does",
     "ledger/operation_events.py": "test_operation_hooks.py calls hooks; test_log.py and test_otel.py read all events",
     "ledger/waking.py": "test_delivery.py, test_ledger.py and test_waiting.py wake deliveries and waiters",

@@ -11,8 +11,8 @@ import socket
 import time
 import uuid
 import warnings
-from collections.abc import Iterable, Sequence
-from typing import Self
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Self, Unpack
 
 import grpc
 import grpc.aio
@@ -23,41 +23,52 @@ from grpc_backoff.base.process import CHANCE
 from grpc_backoff.base.status import Link
 from grpc_backoff.config.core_options import SERVICE_CONFIG
 from grpc_backoff.config.file import Config, read_config, resolve_ledger
+from grpc_backoff.config.target import bare_target
 from grpc_backoff.decide.calls.call_machine import FailedAttempt
 from grpc_backoff.decide.calls.call_texts import Report, is_oversized, never_ran
 from grpc_backoff.decide.calls.events import WaitSource
 from grpc_backoff.decide.calls.server_hint import ServerHint, read_hint
-from grpc_backoff.ledger import preparing, queries, recording, submitting
+from grpc_backoff.ledger import manual, preparing, queries, recording, submitting
 from grpc_backoff.ledger.announcing import Announcer
 from grpc_backoff.ledger.calling import cut
 from grpc_backoff.ledger.delivery import Delivery
 from grpc_backoff.ledger.errors import LedgerLimitError, LedgerStateError, LedgerUnavailableError, wrong_type
-from grpc_backoff.ledger.operating import Operating, checked
 from grpc_backoff.ledger.operation_events import LedgerHooks, Listener
-from grpc_backoff.ledger.preparing import Policies
+from grpc_backoff.ledger.preparing import Policies, check_bytes, check_size, target_of
 from grpc_backoff.ledger.records import (
     FINISHED,
+    WELL,
     AttemptReport,
+    Filter,
+    Operation,
+    OperationAttempt,
     OperationOutcome,
     OperationState,
+    Queue,
+    Readiness,
     Recorded,
     Submission,
+    SubmitOptions,
     Submitted,
+    is_storable,
 )
 from grpc_backoff.ledger.sqlite import SQLiteStore
-from grpc_backoff.ledger.statements import ParameterStyle
+from grpc_backoff.ledger.statements import ParameterStyle, batches
 from grpc_backoff.ledger.store import POSTGRES_URL, SQLITE_URL, URLS, Store, check_process, read_url
+from grpc_backoff.ledger.waking import Waking
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.ledger_settings import LedgerSettings
-from grpc_backoff.policy.retry import Retry
 from grpc_backoff.policy.setting import ENVIRONMENT_VARIABLE
-from grpc_backoff.telemetry.trace import current_trace_id
 
 _CONNINFO = re.compile(r"\b(host|hostaddr|port|dbname|user|password|passfile|service|sslmode)\s*=")
 """Matches libpq's other syntax for connection strings: `host=... password=...`."""
 _RECOUNT = 5.0
 """How long a count of waiting operations is reused, in seconds (LG-11)."""
+_MANY = 1000
+"""How many operations one transaction changes."""
+_PAGE = 20 * _MANY
+"""How many ids are read at once, because each query for them may have to sort all that are left."""
 
 
 def open_store(url: str, settings: LedgerSettings) -> Store:
@@ -80,7 +91,7 @@ def open_store(url: str, settings: LedgerSettings) -> Store:
     return SQLiteStore(url.removeprefix(SQLITE_URL), settings)
 
 
-class Ledger(Operating):
+class Ledger:
     """Operations in a database, which some processes submit and the same or other processes deliver.
 
     ::
@@ -116,7 +127,10 @@ class Ledger(Operating):
             raise TypeError(wrong_type("listeners", listeners, "an iterable of functions"))
         if rng is not None and not callable(getattr(rng, "random", None)):
             raise TypeError(wrong_type("rng", rng, "a source of random numbers, such as random.Random()"))
-        super().__init__(store, settings, Policies(settings, config))
+        self.store = store
+        self.settings = settings
+        self._policies = Policies(settings, config)
+        self._waking = Waking(store)
         self._config = config
         self.hooks = hooks or LedgerHooks()
         self.rng: Random = CHANCE if rng is None else rng
@@ -228,14 +242,8 @@ class Ledger(Operating):
         self,
         call: object,
         *request: object,
-        idempotency_key: str | None = None,
-        metadata: Iterable[tuple[str, str | bytes]] | None = (),
-        policy: Retry | None = None,
-        order_key: str | None = None,
-        not_before: float | None = None,
-        not_after: float | None = None,
-        keep_response: int | None = None,
         within: object = None,
+        **options: Unpack[SubmitOptions],
     ) -> Submitted:
         """Store an operation; it is durable when this returns (LG-9).
 
@@ -245,26 +253,11 @@ class Ledger(Operating):
         Args:
             call: the stub's method, or the target.
             request: the request; or the method's path and the serialized request.
-            idempotency_key: a key that is unique for the target and the method. Submitting the same request again with
-                the same key returns the id of the first operation. The key is sent to the server with each attempt as
-                `idempotency-key`; by default, the operation's id is sent.
-            metadata: the metadata to send with each attempt. Because it is stored, its keys are limited to those that
-                the settings allow.
-            policy: the retry policy; by default, the `policy` of the file's `[ledger]` or, if that table has `methods =
-                true`, the one in `[methods]`.
-            order_key: operations of one target with the same order key are attempted one after the other, in the order
-                in which their transactions commit. One that failed or is in conflict holds back those after it until
-                it is replayed, resolved or discarded. The key is locked until the transaction ends.
-            not_before: the earliest time of the first attempt, in seconds since the epoch on the database's clock.
-            not_after: the time from which the operation is no longer attempted, in seconds since the epoch on the
-                database's clock. If it has not been executed by then, it ends as `expired` (LG-17). Running attempts
-                go on.
-            keep_response: store the serialized response, if it has at most this many bytes, until the operation is
-                pruned; `wait` returns it. By default, no response is stored.
             within: a database connection; the insert becomes part of its current transaction, so if that is rolled
                 back, nothing is submitted. Pass a psycopg connection, sync or async, or a sqlite3 connection, to match
                 the ledger's database. With a sqlite3 connection, the insert blocks the event loop, and so does waiting
                 for the lock, up to the connection's own busy timeout.
+            **options: the parts of the operation, which `SubmitOptions` describes.
 
         Raises:
             OptionError: an argument has an invalid value, the settings do not allow a metadata key, gRPC could not send
@@ -276,49 +269,16 @@ class Ledger(Operating):
             LedgerBusyError, LedgerUnavailableError: the database did not accept the operation; the error says whether
                 anything was stored.
         """
-        prepared = self.prepared(
-            call,
-            *request,
-            idempotency_key=idempotency_key,
-            metadata=metadata,
-            policy=policy,
-            order_key=order_key,
-            not_before=not_before,
-            not_after=not_after,
-            keep_response=keep_response,
-        )
-        return (await self.submit_many([prepared], within=within))[0]
+        return (await self.submit_many([self.prepared(call, *request, **options)], within=within))[0]
 
-    def prepared(
-        self,
-        call: object,
-        *request: object,
-        idempotency_key: str | None = None,
-        metadata: Iterable[tuple[str, str | bytes]] | None = (),
-        policy: Retry | None = None,
-        order_key: str | None = None,
-        not_before: float | None = None,
-        not_after: float | None = None,
-        keep_response: int | None = None,
-    ) -> Submission:
+    def prepared(self, call: object, *request: object, **options: Unpack[SubmitOptions]) -> Submission:
         """Return an operation for `submit_many` or `statement`, not yet stored; the arguments are those of `submit`.
 
         Raises:
             OptionError: an argument has an invalid value, or the settings do not allow this metadata key.
             LedgerLimitError: request and metadata are larger than `max_request_bytes` (LG-11).
         """
-        target, method, content = preparing.parts(call, request)
-        pairs = preparing.storable_metadata(metadata, self.settings.metadata)
-        most = self.settings.max_request_bytes
-        preparing.check_size(content, pairs, most)
-        preparing.check_keys(idempotency_key, order_key)
-        text = self._policies.stored(self._policies.text(method, policy), self.store)
-        window = preparing.window(not_before, not_after)
-        preparing.check_kept(keep_response, most)
-        id_, trace_id = str(uuid.uuid4()), current_trace_id()
-        return Submission(
-            id_, target, method, content, pairs, text, trace_id, idempotency_key, order_key, *window, keep_response
-        )
+        return preparing.prepared(self._policies, self.store, call, request, **options)
 
     async def submit_many(self, prepared: Sequence[Submission], *, within: object = None) -> list[Submitted]:
         """Store operations made by `prepared` in one transaction, all or none; otherwise like `submit`."""
@@ -395,7 +355,7 @@ class Ledger(Operating):
             OptionError: `timeout` is not a finite, non-negative number of seconds.
             TimeoutError: the operation has not ended within `timeout`.
         """
-        key = checked(id)
+        key = _checked(id)
         limit = None if timeout is None else checks.pause("timeout", timeout)
         pause = min(self.settings.poll, self.store.waiting)
         self.store.listen(self._waking.wake)
@@ -463,6 +423,144 @@ class Ledger(Operating):
             await delivery.run()
         finally:
             delivery.end().add_done_callback(lambda _: self._waking.deliveries.discard(delivery))
+
+    # Queries.
+
+    async def get(self, id: str) -> Operation:  # noqa: A002
+        """Return an operation; LedgerStateError if it does not exist."""
+        found = await queries.find(self.store, Filter(ids=(_checked(id),)), 1)
+        if not found:
+            raise LedgerStateError(f"there is no operation {id} in this ledger")
+        return found[0]
+
+    async def find(
+        self, which: Filter | None = None, *, limit: int = _MANY, newest_first: bool = False, after: str | None = None
+    ) -> list[Operation]:
+        """Return operations, oldest first; `Filter(states=(OperationState.FAILED,))` selects those that have failed.
+
+        Args:
+            which: the operations to return; by default, all.
+            limit: the maximum number of operations to return.
+            newest_first: whether the newest operations come first.
+            after: the id of the last operation of the previous page.
+        """
+        after = None if after is None else (await self.get(after)).id
+        return await queries.find(self.store, _filter(which), _limit(limit), after=after, newest_first=newest_first)
+
+    async def attempts(self, id: str) -> list[OperationAttempt]:  # noqa: A002
+        """Return an operation's attempts in order, over all its series; LedgerStateError if `id` is not a UUID."""
+        return await queries.attempts(self.store, _checked(id))
+
+    async def ready(self, which: Filter | None = None, *, limit: int = _MANY) -> list[Readiness]:
+        """For each operation, return whether it is ready, when it became or will become ready, and why (LG-5)."""
+        return await queries.ready(self.store, _filter(which), _limit(limit), self._policies.of_any)
+
+    async def queue(self, target: str | None = None) -> Queue:
+        """Return how many operations there are in each state, how many are unfinished, and the longest wait in seconds.
+
+        Raises:
+            OptionError: the target is not text, or contains NUL or a surrogate.
+        """
+        if target is not None and not is_storable(target):
+            raise OptionError("target", target, "text without NUL and surrogates")
+        return await queries.queue(self.store, target)
+
+    async def queues(self) -> dict[str, Queue]:
+        """Return what `queue` returns, for each target by its name."""
+        return await queries.queues(self.store)
+
+    async def pages(self, which: Filter) -> AsyncIterator[list[str]]:
+        """Yield the ids of the operations that match a filter, in batches, oldest first, without their requests.
+
+        Operations that are changed or submitted meanwhile are yielded at most once, so that failed operations can be
+        replayed batch by batch; if that is interrupted, it can be run again.
+        """
+        which = _filter(which)
+        ids, after = await queries.ids(self.store, which, _PAGE)
+        while ids:
+            for page in batches(ids):
+                yield [*page]
+            ids, after = await queries.ids(self.store, which, _PAGE, after)
+
+    # Manual actions (LG-7, LG-8).
+
+    async def pause(self, target: str) -> None:
+        """Stop claiming operations for a target, in all processes, until `resume`; running attempts continue.
+
+        Raises:
+            LedgerSchemaError: the tables have not been upgraded yet (LG-18).
+            OptionError: the target cannot be dialled.
+        """
+        await manual.pause(self.store, target_of(target))
+
+    async def resume(self, target: str) -> bool:
+        """End the pause of a target; return whether it was paused."""
+        resumed = await manual.resume(self.store, target_of(target))
+        self._waking.notify(bare_target(target))
+        self._waking.wake(target)
+        return resumed
+
+    async def replay(self, *ids: str) -> list[str]:
+        """Retry operations that failed or expired; return the ids of those that are retried.
+
+        Their attempts are counted anew, their recorded attempts are kept, and they no longer expire (LG-17).
+        """
+        states = [OperationState.FAILED, OperationState.EXPIRED]
+        retried = await manual.begin_anew(self.store, [*map(_checked, ids)], states, None)
+        self._waking.wake_deliveries()
+        return retried
+
+    async def resolve(self, id: str, *, request: bytes | None = None) -> None:  # noqa: A002
+        """Resolve a conflict: the operation is retried, with a new request if one is given.
+
+        Raises:
+            LedgerStateError: the operation is not in conflict.
+            LedgerLimitError: request and metadata are larger than `max_request_bytes` (LG-11).
+        """
+        if request is not None:
+            check_bytes(request)
+            check_size(request, (await self.get(id)).metadata, self.settings.max_request_bytes)
+        if not await manual.begin_anew(self.store, [_checked(id)], [OperationState.CONFLICT], request):
+            raise LedgerStateError(f"operation {id} is {(await self.get(id)).state.value}, not in conflict")
+        self._waking.wake_deliveries()
+
+    async def retarget(self, old: str, new: str) -> int:
+        """Move operations to another target, for example after a server was renamed; return how many were moved.
+
+        Operations that succeeded, expired or were discarded stay as they are. So does an operation if the new target
+        has one with the same method and idempotency key.
+
+        Raises:
+            OptionError: a target cannot be dialled.
+        """
+        moved, some = 0, _MANY
+        while some == _MANY:
+            some = await manual.retarget(self.store, target_of(old), target_of(new), _MANY)
+            moved += some
+        self._waking.notify(bare_target(new))
+        self._waking.wake(new)
+        return moved
+
+    async def discard(self, *ids: str) -> list[str]:
+        """Discard operations that have not succeeded; return the ids of those that were discarded."""
+        return await manual.discard(self.store, [*map(_checked, ids)])
+
+    async def prune(self, older_than: float | None = None, *, failed: bool = False) -> int:
+        """Delete operations that succeeded, expired or were discarded more than `older_than` seconds ago.
+
+        Return how many. The default is the setting `keep`. Failed operations and conflicts are deleted only with
+        `failed=True`.
+
+        Raises:
+            OptionError: `older_than` is not a finite, non-negative number of seconds.
+        """
+        states = [*WELL, *([OperationState.FAILED, OperationState.CONFLICT] if failed else [])]
+        keep = self.settings.keep if older_than is None else checks.pause("older_than", older_than)
+        pruned, some = 0, _MANY
+        while some == _MANY:
+            some = await manual.prune(self.store, keep, states, _MANY)
+            pruned += some
+        return pruned
 
     # Recording attempts that were made without a claim.
 
@@ -534,7 +632,7 @@ class Ledger(Operating):
             OptionError: `seconds` is not a finite, non-negative number.
         """
         return await recording.set_backoff(
-            self.store, checked(id), checks.pause("seconds", seconds), self._policies.of_any
+            self.store, _checked(id), checks.pause("seconds", seconds), self._policies.of_any
         )
 
 
@@ -547,3 +645,25 @@ def _returned(outcome: OperationOutcome) -> OperationOutcome:
     codes = grpc.StatusCode.__members__
     code = codes.get(outcome.code or "", grpc.StatusCode.UNKNOWN)
     raise grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), outcome.details)
+
+
+def _filter(which: object) -> Filter:
+    """Check a filter; None selects all operations."""
+    if which is not None and not isinstance(which, Filter):
+        raise TypeError(wrong_type("which", which, "a Filter"))
+    return which or Filter()
+
+
+def _limit(limit: object) -> int:
+    """Check how many operations are wanted; more than any database has are as good as all."""
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
+        raise OptionError("limit", limit, "a whole number of at least 0")
+    return min(limit, 2**31 - 1)
+
+
+def _checked(id_: str) -> str:
+    """Return an operation's id in canonical form; LedgerStateError if it is not an id."""
+    try:
+        return str(uuid.UUID(id_))
+    except (ValueError, AttributeError, TypeError):
+        raise LedgerStateError(f"id={id_!r}: expected an operation id (a UUID)") from None

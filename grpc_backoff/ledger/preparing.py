@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Collection, Iterable, Sequence
 
 from grpc_backoff.base.base_errors import OptionError, kind_of
@@ -22,6 +23,7 @@ from grpc_backoff.policy.hedging import HedgingPolicy, Repeats
 from grpc_backoff.policy.ledger_settings import LedgerSettings, unstorable
 from grpc_backoff.policy.presets import PRESETS
 from grpc_backoff.policy.retry import Retry, RetryPolicy
+from grpc_backoff.telemetry.trace import current_trace_id
 
 _LATEST = 253_402_300_799.0
 """The last second of the year 9999, in seconds since the epoch."""
@@ -40,7 +42,7 @@ class Policies:
 
     def __init__(self, settings: LedgerSettings, config: Config | None) -> None:
         """Look policies up in a file, if there is one; `settings` name the default."""
-        self._settings = settings
+        self.settings = settings
         self._config = config
         self._read: dict[str, RetryPolicy] = {}
 
@@ -58,15 +60,15 @@ class Policies:
         try:
             return self.of(text)
         except OptionError:
-            return self.of(self._settings.policy)
+            return self.of(self.settings.policy)
 
     def text(self, method: str, policy: Repeats | None) -> str:
         """Return the text for the policy of an operation of this method: the caller's, the file's or the default."""
         if policy is None:
-            config = self._config if self._settings.methods else None
+            config = self._config if self.settings.methods else None
             filed = None if config is None else config.retry_policy(method.removeprefix("/"))
             if filed is None:
-                return self._settings.policy
+                return self.settings.policy
             policy = filed.policy
         if isinstance(policy, HedgingPolicy):
             raise OptionError("policy", policy, "a retry policy, because a ledger never has two attempts at once")
@@ -94,6 +96,35 @@ class Policies:
         """Warn of a policy with neither a deadline nor a limited number of attempts, as for calls (BP-2)."""
         read = policy if isinstance(policy, RetryPolicy) else self.of(policy)
         warn_of(doubts(read, bounded=read.deadline is not None))
+
+
+def prepared(
+    policies: Policies,
+    store: Store,
+    call: object,
+    request: Sequence[object],
+    *,
+    idempotency_key: str | None = None,
+    metadata: Iterable[tuple[str, str | bytes]] | None = (),
+    policy: Retry | None = None,
+    order_key: str | None = None,
+    not_before: float | None = None,
+    not_after: float | None = None,
+    keep_response: int | None = None,
+) -> Submission:
+    """Do what `Ledger.prepared` does; the request is what follows the call there."""
+    target, method, content = parts(call, request)
+    settings = policies.settings
+    pairs = storable_metadata(metadata, settings.metadata)
+    check_size(content, pairs, settings.max_request_bytes)
+    check_keys(idempotency_key, order_key)
+    text = policies.stored(policies.text(method, policy), store)
+    times = window(not_before, not_after)
+    check_kept(keep_response, settings.max_request_bytes)
+    id_, trace_id = str(uuid.uuid4()), current_trace_id()
+    return Submission(
+        id_, target, method, content, pairs, text, trace_id, idempotency_key, order_key, *times, keep_response
+    )
 
 
 def check_keys(idempotency_key: object, order_key: object) -> None:

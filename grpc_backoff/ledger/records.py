@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.base.record import record
 from grpc_backoff.decide.calls.call_machine import FailedAttempt
 from grpc_backoff.policy.checks import choice, pause
-from grpc_backoff.policy.retry import RetryPolicy
+from grpc_backoff.policy.retry import Retry, RetryPolicy
 
 Metadata = tuple[tuple[str, str | bytes], ...]
 
@@ -140,6 +141,33 @@ class OperationAttempt:
     code: str
     delay: float | None
     source: str | None
+
+
+class SubmitOptions(TypedDict, total=False):
+    """The parts of an operation that `Ledger.submit` and `Ledger.prepared` take as keywords."""
+
+    idempotency_key: str | None
+    """A key that is unique for the target and the method. Submitting the same request again with the same key returns
+    the id of the first operation. The key is sent to the server with each attempt as `idempotency-key`; by default, the
+    operation's id is sent."""
+    metadata: Iterable[tuple[str, str | bytes]] | None
+    """The metadata to send with each attempt. Because it is stored, its keys are limited to those that the settings
+    allow."""
+    policy: Retry | None
+    """The retry policy; by default, the `policy` of the file's `[ledger]` or, if that table has `methods = true`, the
+    one in `[methods]`."""
+    order_key: str | None
+    """Operations of one target with the same order key are attempted one after the other, in the order in which their
+    transactions commit. One that failed or is in conflict holds back those after it until it is replayed, resolved or
+    discarded. The key is locked until the transaction ends."""
+    not_before: float | None
+    """The earliest time of the first attempt, in seconds since the epoch on the database's clock."""
+    not_after: float | None
+    """The time from which the operation is no longer attempted, in seconds since the epoch on the database's clock. If
+    it has not been executed by then, it ends as `expired` (LG-17). Running attempts go on."""
+    keep_response: int | None
+    """Store the serialized response, if it has at most this many bytes, until the operation is pruned; `wait` returns
+    it. By default, no response is stored."""
 
 
 @record

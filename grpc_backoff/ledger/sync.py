@@ -14,14 +14,14 @@ import inspect
 import os
 import threading
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, cast
 
 from grpc_backoff.aio.channel import Channel
 from grpc_backoff.ledger import ledger as on_asyncio
 from grpc_backoff.ledger.errors import LedgerUnavailableError, wrong_type
 from grpc_backoff.ledger.operation_events import LedgerHooks
 from grpc_backoff.ledger.preparing import check_prepared
-from grpc_backoff.ledger.records import Submission, Submitted
+from grpc_backoff.ledger.records import Submission, SubmitOptions, Submitted
 from grpc_backoff.ledger.statements import ParameterStyle
 from grpc_backoff.ledger.store import check_process
 from grpc_backoff.ledger.submitting import remedy
@@ -138,13 +138,15 @@ class Ledger:
 
     # Submitting. An operation is prepared in the caller's thread, because only that knows the caller's trace.
 
-    def submit(self, call: object, *request: object, within: object = None, **keywords: Any) -> Submitted:
+    def submit(
+        self, call: object, *request: object, within: object = None, **options: Unpack[SubmitOptions]
+    ) -> Submitted:
         """Store an operation; it is durable when this returns, or when the transaction of `within` commits (LG-9).
 
         The arguments and errors are those of `grpc_backoff.ledger.Ledger.submit`. The stub may be one of a channel of
         either API.
         """
-        return self.submit_many([self.prepared(call, *request, **keywords)], within=within)[0]
+        return self.submit_many([self.prepared(call, *request, **options)], within=within)[0]
 
     def submit_many(self, prepared: Sequence[Submission], *, within: object = None) -> list[Submitted]:
         """Store operations made by `prepared` in one transaction, all or none; otherwise like `submit`.
@@ -163,9 +165,9 @@ class Ledger:
         stored = self._ledger.store.submit_within(within, prepared)  # in this thread, as SQLite's connections require
         return stored if isinstance(stored, list) else self._wait(stored)
 
-    def prepared(self, call: object, *request: object, **keywords: Any) -> Submission:
+    def prepared(self, call: object, *request: object, **options: Unpack[SubmitOptions]) -> Submission:
         """Return an operation for `submit_many` or `statement`, not yet stored; the arguments are those of `submit`."""
-        return self._ledger.prepared(call, *request, **keywords)
+        return self._ledger.prepared(call, *request, **options)
 
     def statement(self, prepared: Submission, style: ParameterStyle | None = None) -> tuple[str, tuple[object, ...]]:
         """Return the SQL that stores an operation, and its parameters, for any other driver (LG-9)."""

@@ -23,7 +23,7 @@ EXCEPTIONS = {
     ("cli/live.py", "_BAR_WIDTH"): "characters on a screen",
     ("config/credentials.py", "tls_files"): "how often files are looked at, which is no backoff",
     ("ledger/upkeep.py", "(_SWEEP_EVERY, _SWEEP_SELDOM)"): "how often dead rows are looked for",
-    ("ledger/operating.py", "_PAGE"): "rows",
+    ("ledger/ledger.py", "_PAGE"): "rows",
     ("ledger/inbox/aio.py", "AioInbox"): "how long a repeat waits for the first call",
     ("ledger/inbox/sync.py", "SyncInbox"): "how long a repeat waits for the first call",
     ("ledger/queries.py", "_SAMPLE"): "rows",
