@@ -48,6 +48,7 @@ WITHOUT = {
     "ledger/upkeep.py": "a part of each delivery; test_delivery.py and test_kills.py await all that it does",
     "ledger/operation_events.py": "test_operation_hooks.py calls hooks; test_log.py and test_otel.py read all events",
     "ledger/waking.py": "test_delivery.py, test_ledger.py and test_waiting.py wake deliveries and waiters",
+    "ledger/dialect.py": "a record of SQL; the tests of the stores and of all transactions execute it",
     "ledger/records.py": "records without behaviour; test_submitting.py and test_recording.py read every field",
     "ledger/statements.py": "what the two stores share; their tests execute statements of every kind",
     "testing/relay.py": "test_front.py and test_scripted.py make calls through it, and cut it",

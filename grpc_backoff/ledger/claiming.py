@@ -42,15 +42,15 @@ async def claim(
     if method is not None:
         others, params = f"{others} AND o.method = :method", params | {"method": method}
     due = (
-        f"SELECT o.seq AS key FROM {db.operations} o "
-        f"WHERE {db.open('o')} AND o.target = :target AND {db.due('o')} {since} AND {db.due('o')} <= {db.now} "
-        f"AND o.next_attempt_at <= {db.now}{others} "
-        f"AND {_claimable(db)} ORDER BY {db.due('o')}, o.seq LIMIT :limit{db.skip}"
+        f"SELECT o.seq AS key FROM {db.sql.operations} o "
+        f"WHERE {db.open('o')} AND o.target = :target AND {db.due('o')} {since} "
+        f"AND {db.due('o')} <= {db.sql.now} AND o.next_attempt_at <= {db.sql.now}{others} "
+        f"AND {_claimable(db)} ORDER BY {db.due('o')}, o.seq LIMIT :limit{db.sql.skip}"
     )
     return await _change(
         db,
-        f"UPDATE {db.operations} AS o SET state = 'in_progress', lease_owner = :owner, lease_began = {db.clock}, "
-        f"lease_until = {db.later.format(db.clock, ':lease')}{db.leased}, lease_token = {_AFTER}, "
+        f"UPDATE {db.sql.operations} AS o SET state = 'in_progress', lease_owner = :owner, "
+        f"lease_began = {db.sql.clock}, {db.sql.lease}, lease_token = {_AFTER}, "
         f"claimed_from = o.next_attempt_at, next_attempt_at = NULL FROM ({due}) due WHERE o.seq = due.key",
         {"owner": owner, "lease": lease, "target": target, "limit": limit, **floor, **params},
     )
@@ -63,12 +63,12 @@ async def reclaim(db: Store, target: str, owner: str, lease: float, held: Collec
     """
     since, floor = db.since(target)
     known, column_params = db.column([lease.id for lease in held])
-    due = "" if db.is_oldest else f"AND {db.due('o')} {since} AND {db.due('o')} <= {db.now} "
+    due = "" if db.is_oldest else f"AND {db.due('o')} {since} AND {db.due('o')} <= {db.sql.now} "
     return await _change(
         db,
-        f"UPDATE {db.operations} AS o SET lease_until = {db.later.format(db.clock, ':lease')}{db.leased} "
+        f"UPDATE {db.sql.operations} AS o SET {db.sql.lease} "
         f"WHERE {db.open('o')} AND o.target = :target {due}AND o.state = 'in_progress' "
-        f"AND o.lease_owner = :owner AND o.lease_until > {db.now} AND o.id NOT IN ({known})",
+        f"AND o.lease_owner = :owner AND o.lease_until > {db.sql.now} AND o.id NOT IN ({known})",
         {"owner": owner, "lease": lease, "target": target, **floor, **column_params},
     )
 
@@ -91,9 +91,9 @@ def _without(db: Store, policies: Collection[str], methods: Collection[str]) -> 
 
 def _claimable(db: Store) -> str:
     """Return the condition: an operation `o` of `:target` has not expired, is not paused, and is behind no other."""
-    timely = f"coalesce(o.not_after > {db.now}, true) AND "
+    timely = f"coalesce(o.not_after > {db.sql.now}, true) AND "
     if db.is_oldest:  # once another process has migrated, nothing is claimed without regard to pauses and keys
-        timely = f"(SELECT version FROM {db.versions}) = {db.oldest} AND "
+        timely = f"(SELECT version FROM {db.sql.versions}) = {db.oldest} AND "
     return (
         f"{timely}NOT EXISTS (SELECT 1 FROM {db.paused_targets} p WHERE p.target = :target) "
         f"AND ({db.order_key('o')} IS NULL OR NOT {db.behind()})"
@@ -108,16 +108,16 @@ async def expire(db: Store, target: str, limit: int) -> list[Operation]:
     if await db.still_oldest():
         return []
     late = (
-        f"SELECT o.seq AS key FROM {db.operations} o WHERE {db.open('o')} AND o.target = :target "
-        f"AND o.not_after <= {db.now} AND o.state IN ({texts(CLAIMABLE)}) LIMIT :limit"
+        f"SELECT o.seq AS key FROM {db.sql.operations} o WHERE {db.open('o')} AND o.target = :target "
+        f"AND o.not_after <= {db.sql.now} AND o.state IN ({texts(CLAIMABLE)}) LIMIT :limit"
     )
     params = {"target": target, "limit": limit}
     if not await db.rows(f"SELECT 1 WHERE EXISTS ({late})", params, Access.READ, SOON):
         return []
     expired = await _change(
         db,
-        f"UPDATE {db.operations} AS o SET state = 'expired', finished = {db.now}, next_attempt_at = NULL, {NO_LEASE} "
-        f"FROM ({late}{db.skip}) late WHERE o.seq = late.key",
+        f"UPDATE {db.sql.operations} AS o SET state = 'expired', finished = {db.sql.now}, "
+        f"next_attempt_at = NULL, {NO_LEASE} FROM ({late}{db.sql.skip}) late WHERE o.seq = late.key",
         params,
     )
     await take_up_after(db, [operation.id for operation in expired if operation.order_key is not None])
@@ -131,7 +131,7 @@ async def next_due(
     since, floor = db.since(target)
     others, params = _without(db, without, methods_without)
     text = (
-        f"SELECT o.next_attempt_at, {db.now} FROM {db.operations} o WHERE {db.open('o')} "
+        f"SELECT o.next_attempt_at, {db.sql.now} FROM {db.sql.operations} o WHERE {db.open('o')} "
         f"AND o.target = :target AND {db.due('o')} {since} AND o.next_attempt_at IS NOT NULL{others} "
         f"AND {_claimable(db)} ORDER BY {db.due('o')}, o.seq LIMIT 1"
     )
@@ -143,17 +143,16 @@ async def next_due(
 
 async def extend(db: Store, leases: Sequence[Lease], lease: float) -> set[str]:
     """Extend leases to `lease` seconds from now; return the ids of those still held (LG-6)."""
-    held, params = _held(db, leases, db.skip)  # the result of a locked row is being recorded
-    until = f"lease_until = {db.later.format(db.clock, ':lease')}{db.leased}"
-    text = f"{held} UPDATE {db.operations} AS o SET {until} FROM held WHERE o.seq = held.key RETURNING id"
+    held, params = _held(db, leases, db.sql.skip)  # the result of a locked row is being recorded
+    text = f"{held} UPDATE {db.sql.operations} AS o SET {db.sql.lease} FROM held WHERE o.seq = held.key RETURNING id"
     return {id_ for (id_,) in await db.rows(text, {**params, "lease": lease}, share=SOON)}
 
 
 async def release(db: Store, leases: Sequence[Lease]) -> None:
     """Return claimed operations to the state before their claim (LG-10)."""
-    held, params = _held(db, leases, db.lock)
+    held, params = _held(db, leases, db.sql.lock)
     text = (
-        f"{held} UPDATE {db.operations} AS o "
+        f"{held} UPDATE {db.sql.operations} AS o "
         "SET state = CASE o.attempts WHEN 0 THEN 'pending' ELSE 'waiting_for_retry' END, "
         f"next_attempt_at = o.claimed_from, {NO_LEASE} FROM held WHERE o.seq = held.key RETURNING id"
     )
@@ -163,7 +162,7 @@ async def release(db: Store, leases: Sequence[Lease]) -> None:
 def _held(db: Store, leases: Sequence[Lease], lock: str) -> tuple[str, dict[str, object]]:
     """Return a query for the operations that are held, in an order in which two of them never deadlock."""
     text = (
-        f", held AS (SELECT o.seq AS key FROM {db.operations} o "
+        f", held AS (SELECT o.seq AS key FROM {db.sql.operations} o "
         f"JOIN r ON o.id = r.id AND o.lease_token = r.token WHERE o.state = 'in_progress' ORDER BY o.id{lock})"
     )
     return db.with_rows(("id", "token"), leases, text)
@@ -181,22 +180,22 @@ async def set_aside(db: Store, target: str, limit: int, enough: int) -> None:
     since, floor = db.since(target)
     first = (
         f"SELECT o.seq AS key, {db.due('o')} AS due, {db.order_key('o')} >= '' AND {db.behind()} AS behind "
-        f"FROM {db.operations} o WHERE {db.open('o')} AND o.target = :target "
-        f"AND {db.due('o')} {since} AND {db.due('o')} <= {db.now} "
-        f"AND o.next_attempt_at <= {db.now} ORDER BY {db.due('o')}, o.seq LIMIT :limit"
+        f"FROM {db.sql.operations} o WHERE {db.open('o')} AND o.target = :target "
+        f"AND {db.due('o')} {since} AND {db.due('o')} <= {db.sql.now} "
+        f"AND o.next_attempt_at <= {db.sql.now} ORDER BY {db.due('o')}, o.seq LIMIT :limit"
     )
     counted = (
         "SELECT key, behind, sum(CASE WHEN behind THEN 0 ELSE 1 END) OVER (ORDER BY due, key) AS free "
         f"FROM ({first}) first"
     )
     behind = (
-        f"SELECT o.seq AS key FROM {db.operations} o WHERE EXISTS (SELECT 1 FROM {db.operations} k "
+        f"SELECT o.seq AS key FROM {db.sql.operations} o WHERE EXISTS (SELECT 1 FROM {db.sql.operations} k "
         f"WHERE {db.open('k')} AND k.target = :target AND {db.order_key('k')} >= '') "
         f"AND o.seq IN (SELECT key FROM ({counted}) counted WHERE behind AND free < :enough) "
-        f"AND {db.open('o')} AND o.next_attempt_at <= {db.now} LIMIT :limit{db.skip}"
+        f"AND {db.open('o')} AND o.next_attempt_at <= {db.sql.now} LIMIT :limit{db.sql.skip}"
     )
     text = (
-        f"UPDATE {db.operations} AS o SET claimed_from = o.next_attempt_at, next_attempt_at = NULL "
+        f"UPDATE {db.sql.operations} AS o SET claimed_from = o.next_attempt_at, next_attempt_at = NULL "
         f"FROM ({behind}) behind WHERE o.seq = behind.key RETURNING id"
     )
     aside = await db.rows(text, {"target": target, "limit": limit, "enough": enough, **floor}, share=SOON)
@@ -212,13 +211,13 @@ async def take_up(db: Store, ids: Sequence[str] | None = None) -> None:
         rows, params = db.column(ids)
         which = f"k.id IN ({rows})"
     first = (  # found by the index for each key, whatever the database estimates
-        f"SELECT min(p.seq) FROM {db.operations} p "
+        f"SELECT min(p.seq) FROM {db.sql.operations} p "
         f"WHERE {db.open('p')} AND p.target = k.target AND {db.order_key('p')} = k.order_key"
     )
     key = db.order_key("k")
-    keys = f"SELECT DISTINCT k.target, {key} AS order_key FROM {db.operations} k WHERE {which} AND {key} >= ''"
+    keys = f"SELECT DISTINCT k.target, {key} AS order_key FROM {db.sql.operations} k WHERE {which} AND {key} >= ''"
     text = (
-        f"UPDATE {db.operations} AS o SET next_attempt_at = o.claimed_from, claimed_from = NULL "
+        f"UPDATE {db.sql.operations} AS o SET next_attempt_at = o.claimed_from, claimed_from = NULL "
         f"WHERE o.seq IN (SELECT ({first}) FROM ({keys}) k) AND {aside.format('o')} RETURNING seq"
     )
     if await db.rows(text, params, share=SOON):

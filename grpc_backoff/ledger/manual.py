@@ -15,7 +15,7 @@ async def pause(db: Store, target: str) -> None:
     """Let no operations of a target be claimed until `resume`."""
     if await db.still_oldest():
         db.check_tables("a pause")
-    text = f"INSERT INTO {db.pauses} VALUES (:target) ON CONFLICT DO NOTHING RETURNING target"
+    text = f"INSERT INTO {db.sql.pauses} VALUES (:target) ON CONFLICT DO NOTHING RETURNING target"
     await db.rows(text, {"target": bare_target(target)})
 
 
@@ -23,7 +23,7 @@ async def resume(db: Store, target: str) -> bool:
     """End a pause; return whether the target was paused."""
     if await db.still_oldest():
         return False
-    text = f"DELETE FROM {db.pauses} WHERE target = :target RETURNING target"
+    text = f"DELETE FROM {db.sql.pauses} WHERE target = :target RETURNING target"
     return bool(await db.rows(text, {"target": bare_target(target)}))
 
 
@@ -34,7 +34,7 @@ async def begin_anew(
 
     They no longer expire.
     """
-    now = db.now
+    now = db.sql.now
     changes = (
         "state = 'pending', attempts = 0, step = 0, previous = NULL, refreshed = false, "
         f"backoff_request_seconds = NULL, next_attempt_at = {now}, began = {now}, finished = NULL, "
@@ -47,7 +47,7 @@ async def begin_anew(
 
 async def discard(db: Store, ids: Sequence[str]) -> list[str]:
     """Discard operations that have not succeeded; return their ids (LG-7)."""
-    changes = f"state = 'discarded', finished = {db.now}, next_attempt_at = NULL, {NO_LEASE}"
+    changes = f"state = 'discarded', finished = {db.sql.now}, next_attempt_at = NULL, {NO_LEASE}"
     discarded = await _changed(db, ids, changes, set(OperationState) - WELL)
     await claiming.take_up_after(db, discarded)
     return discarded
@@ -62,9 +62,8 @@ async def _changed(
         statements = []
         for some in batches(ids):
             rows, column_params = db.column(some)
-            text = (
-                f"UPDATE {db.operations} SET {changes} WHERE id IN ({rows}) AND state IN ({texts(states)}) RETURNING id"
-            )
+            where = f"id IN ({rows}) AND state IN ({texts(states)})"
+            text = f"UPDATE {db.sql.operations} SET {changes} WHERE {where} RETURNING id"
             statements.append(Statement(text, {**column_params, **fields}))
         changed = yield statements
         return [id_ for rows in changed for (id_,) in rows]
@@ -84,13 +83,15 @@ async def retarget(db: Store, old: str, new: str, limit: int, *, due: bool = Fal
     states = CLAIMABLE if due else set(OperationState) - WELL
     condition = f"AND {db.due('o')} IS NOT NULL AND o.next_attempt_at IS NOT NULL " if due else ""
     moved = (
-        f"SELECT o.seq AS key FROM {db.operations} o "
+        f"SELECT o.seq AS key FROM {db.sql.operations} o "
         f"WHERE {db.open('o')} AND o.target IN (:{', :'.join(olds)}) {condition}"
-        f"AND o.state IN ({texts(states)}) AND NOT EXISTS (SELECT 1 FROM {db.operations} k "
+        f"AND o.state IN ({texts(states)}) AND NOT EXISTS (SELECT 1 FROM {db.sql.operations} k "
         "WHERE k.target = :new AND k.method = o.method AND k.idempotency_key = o.idempotency_key) "
-        f"LIMIT :limit{db.skip}"
+        f"LIMIT :limit{db.sql.skip}"
     )
-    text = f"UPDATE {db.operations} AS o SET target = :new FROM ({moved}) moved WHERE o.seq = moved.key RETURNING seq"
+    text = (
+        f"UPDATE {db.sql.operations} AS o SET target = :new FROM ({moved}) moved WHERE o.seq = moved.key RETURNING seq"
+    )
     numbers = await db.rows(text, {**olds, "new": bare_target(new), "limit": limit})
     if numbers:
         db.became_due_earlier()
@@ -101,9 +102,9 @@ async def prune(db: Store, keep: float, states: Sequence[OperationState], limit:
     """Delete operations in these states that finished more than `keep` seconds ago; return how many (LG-11)."""
     ended = f"NOT {db.open('o')}" if WELL.issuperset(states) else "true"
     old = (
-        f"SELECT o.seq FROM {db.operations} o WHERE {ended} "
-        f"AND o.state IN ({texts(states)}) AND o.finished <= {db.later.format(db.now, '-:keep')} "
-        f"LIMIT :limit{db.skip}"
+        f"SELECT o.seq FROM {db.sql.operations} o WHERE {ended} "
+        f"AND o.state IN ({texts(states)}) AND o.finished <= {db.sql.later.format(db.sql.now, '-:keep')} "
+        f"LIMIT :limit{db.sql.skip}"
     )
-    text = f"DELETE FROM {db.operations} WHERE seq IN ({old}) RETURNING seq"
+    text = f"DELETE FROM {db.sql.operations} WHERE seq IN ({old}) RETURNING seq"
     return len(await db.rows(text, {"keep": min(keep, LONG_AGO), "limit": limit}))

@@ -18,6 +18,7 @@ from typing import TypeVar
 
 from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.ledger import claiming, submitting
+from grpc_backoff.ledger.dialect import POSTGRES
 from grpc_backoff.ledger.errors import LedgerBusyError, LedgerError, LedgerStateError
 from grpc_backoff.ledger.postgres_session import Session, Sessions, Work, follow_within
 from grpc_backoff.ledger.records import AttemptReport, OperationState, Recorded, Submission, Submitted
@@ -78,32 +79,10 @@ _IDENTITY = Statement("SELECT id FROM grpc_backoff.identity", {})
 class PostgresStore(Store):
     """A store on a PostgreSQL server; see `Store`."""
 
-    operations = "grpc_backoff.operations"
-    attempts = "grpc_backoff.attempts"
-    pauses = "grpc_backoff.paused"
-    versions = "grpc_backoff.schema"
-    now = "now()"
-    clock = "clock_timestamp()"
-    lock = " FOR UPDATE OF o"
-    skip = " FOR UPDATE OF o SKIP LOCKED"
-    at = "to_timestamp({})"
-    later = "{0} + make_interval(secs => {1})"
-    style = "format"
-    # No index contains the ends of leases, but operations are claimed in the order of this one.
-    expired = (
-        "o.seq IN (SELECT h.seq FROM grpc_backoff.operations h WHERE h.open AND h.target = :target "
-        "AND h.due >= to_timestamp(:floor) AND h.due <= now() "
-        "ORDER BY h.due, h.seq LIMIT :head) AND o.lease_until <= now()"
-    )
-    refuse = "attempts = ('operation ' || o.id || ' already has this idempotency key, with another request')::integer"
-    key_lock = "pg_advisory_xact_lock(hashtextextended({} || ' ' || {}, 0))"
+    sql = POSTGRES
     oldest = 3
     of_rows = (LedgerStateError, LedgerBusyError)
     waiting = 1.0  # NOTIFY wakes those that wait for a response
-    sizes = (
-        "SELECT relname = 'operations_due', reltuples FROM pg_class c "
-        "WHERE c.oid IN ('grpc_backoff.operations_due'::regclass, 'grpc_backoff.operations_finished'::regclass)"
-    )
 
     def __init__(self, url: str, settings: LedgerSettings) -> None:
         """Prepare to connect on first use; `url` is any URL that libpq accepts.

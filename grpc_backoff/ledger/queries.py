@@ -40,7 +40,7 @@ async def ready(db: Store, which: Filter, limit: int, policy_of: PolicyOf) -> li
         f"WHEN EXISTS (SELECT 1 FROM {db.paused_targets} p WHERE p.target = o.target) THEN 'paused' "
         f"WHEN {db.behind()} THEN 'blocked' END"
     )
-    columns = f"{', '.join(f'o.{name}' for name in READY)}, {obstacle}, {db.now}"
+    columns = f"{', '.join(f'o.{name}' for name in READY)}, {obstacle}, {db.sql.now}"
     return [readiness(row, policy_of) for row in await _select(db, columns, which, limit)]
 
 
@@ -75,8 +75,8 @@ async def _select(
     conditions = {name: f"o.{name} = :{name}" for name in equal} | {
         "order_key": f"{db.order_key('o')} = :order_key",
         "after": f"o.seq {beyond} :after",
-        "after_id": f"o.seq {beyond} (SELECT a.seq FROM {db.operations} a WHERE a.id = :after_id)",
-        "older_than": f"o.created <= {db.later.format(db.now, '-:older_than')}",
+        "after_id": f"o.seq {beyond} (SELECT a.seq FROM {db.sql.operations} a WHERE a.id = :after_id)",
+        "older_than": f"o.created <= {db.sql.later.format(db.sql.now, '-:older_than')}",
     }
     params: dict[str, object] = {name: value for name, value in parts.items() if value is not None}
     terms = ["true", *(conditions[name] for name in params)]
@@ -90,7 +90,7 @@ async def _select(
             terms.append(f"o.{name} IN ({rows})")
             params |= column_params
     return await db.rows(
-        f"SELECT {columns} FROM {db.operations} o WHERE {' AND '.join(terms)} ORDER BY o.seq {order} LIMIT :limit",
+        f"SELECT {columns} FROM {db.sql.operations} o WHERE {' AND '.join(terms)} ORDER BY o.seq {order} LIMIT :limit",
         {**params, "limit": limit},
         Access.READ,
     )
@@ -99,7 +99,9 @@ async def _select(
 async def outcome(db: Store, id: str) -> OperationOutcome | None:  # noqa: A002
     """Return how an operation stands, with its response if that is stored; None if there is no such operation."""
     response = "NULL" if await db.still_oldest() else "o.response"
-    text = f"SELECT o.id, o.state, o.attempts, o.code, o.details, {response} FROM {db.operations} o WHERE o.id = :id"
+    text = (
+        f"SELECT o.id, o.state, o.attempts, o.code, o.details, {response} FROM {db.sql.operations} o WHERE o.id = :id"
+    )
     for key, state, attempts, code, details, kept in await db.rows(text, {"id": id}, Access.READ):
         standing = STATES.get(state, STATES["pending"])
         return OperationOutcome(id=key, state=standing, attempts=attempts, code=code, details=details, response=kept)
@@ -108,7 +110,7 @@ async def outcome(db: Store, id: str) -> OperationOutcome | None:  # noqa: A002
 
 async def attempts(db: Store, id: str) -> list[OperationAttempt]:  # noqa: A002
     """Return an operation's attempts in order."""
-    text = f"SELECT {', '.join(_ATTEMPT)} FROM {db.attempts} WHERE operation_id = :id ORDER BY number"
+    text = f"SELECT {', '.join(_ATTEMPT)} FROM {db.sql.attempts} WHERE operation_id = :id ORDER BY number"
     rows = await db.rows(text, {"id": id}, Access.READ)
     return [OperationAttempt(**dict(zip(_ATTEMPT, row, strict=True))) for row in rows]
 
@@ -134,14 +136,14 @@ async def queues(db: Store) -> dict[str, Queue]:
 
 def _count(db: Store) -> Plan[dict[str, Queue]]:
     is_open, key = db.open("o"), db.order_key("o")
-    some = f"SELECT o.target, o.state, {_SINCE} AS since, o.finished FROM {db.operations} o WHERE"
-    counted, grouped = f"SELECT target, state, count(*), min(since), {db.now} FROM", "s GROUP BY target, state"
+    some = f"SELECT o.target, o.state, {_SINCE} AS since, o.finished FROM {db.sql.operations} o WHERE"
+    counted, grouped = f"SELECT target, state, count(*), min(since), {db.sql.now} FROM", "s GROUP BY target, state"
     most = {"most": _SAMPLE}
     rows_open, rows_done, held_keys, paused = yield [
         Statement(f"{counted} ({some} {is_open} LIMIT :most) {grouped}", most),
         Statement(f"{counted} ({some} NOT {is_open} ORDER BY o.finished DESC LIMIT :most) {grouped}", most),
         Statement(
-            f"SELECT o.target, count(DISTINCT {key}) FROM {db.operations} o WHERE {is_open} "
+            f"SELECT o.target, count(DISTINCT {key}) FROM {db.sql.operations} o WHERE {is_open} "
             f"AND {key} >= '' AND o.finished IS NOT NULL GROUP BY o.target",
             {},
         ),
@@ -150,10 +152,10 @@ def _count(db: Store) -> Plan[dict[str, Queue]]:
     groups = {True: rows_open, False: rows_done}
     full = {part: sum(row[2] for row in rows) >= _SAMPLE for part, rows in groups.items()}
     if any(full.values()):
-        [estimates] = yield [Statement(db.sizes.format(open=is_open), {})]
+        [estimates] = yield [Statement(db.sql.sizes.format(open=is_open), {})]
         sizes = {bool(part): size for part, size in estimates}
         if any(full[part] and size < _SAMPLE for part, size in sizes.items()):  # older than the rows
-            [exact] = yield [Statement(f"SELECT {is_open}, count(*) FROM {db.operations} o GROUP BY {is_open}", {})]
+            [exact] = yield [Statement(f"SELECT {is_open}, count(*) FROM {db.sql.operations} o GROUP BY {is_open}", {})]
             sizes |= {bool(part): size for part, size in exact}
         for part, size in sizes.items():
             if full[part]:
@@ -170,7 +172,7 @@ async def waiting(db: Store, limit: int) -> int:
     """Return how many operations are unfinished, at most `limit`; beyond 20,000, this is an estimate."""
     most = min(limit, _SAMPLE)
     text = (
-        f"SELECT count(*) FROM (SELECT 1 FROM {db.operations} o "
+        f"SELECT count(*) FROM (SELECT 1 FROM {db.sql.operations} o "
         f"WHERE {db.open('o')} AND o.finished IS NULL "
         f"ORDER BY o.target, {db.due('o')}, o.seq LIMIT :limit) w"  # in the order of an index, which does not grow
     )

@@ -125,7 +125,7 @@ def _record(db: Store, reports: Sequence[AttemptReport]) -> Plan[list[Recorded |
     while left:  # once, unless there are several reports on one operation
         some = {report.id: (index, report) for index, report in reversed(left)}
         left = [(index, report) for index, report in left if some[report.id][0] != index]
-        which = f"JOIN r ON o.id = r.id ORDER BY o.id{db.lock}"  # ordered, so that two never deadlock
+        which = f"JOIN r ON o.id = r.id ORDER BY o.id{db.sql.lock}"  # ordered, so that two never deadlock
         text = f", {_locked(db, which)}"
         [found] = yield [Statement(*db.with_rows(("id",), [(id_,) for id_ in some], text))]
         read, problems = locked_rows(found)
@@ -141,8 +141,8 @@ def _locked(db: Store, which: str) -> str:
     columns = [db.order_key("o") if name == "order_key" else f"o.{name}" for name in names]
     return (
         f"locked ({', '.join(names)}) AS "
-        f"(SELECT {', '.join(columns)} FROM {db.operations} o {which}) "
-        f"SELECT {', '.join(names)}, {db.clock} FROM locked"
+        f"(SELECT {', '.join(columns)} FROM {db.sql.operations} o {which}) "
+        f"SELECT {', '.join(names)}, {db.sql.clock} FROM locked"
     )
 
 
@@ -154,17 +154,18 @@ async def lost(
     With `first`, only the first operations of the target are examined where there is no index of leases. Since
     operations are claimed in this order, that finds all but those that were claimed in spite of others before them.
     """
-    expired = db.expired if first and not db.is_oldest else f"{db.open('o')} AND o.lease_until <= {db.now}"
+    expired = db.sql.expired if first and not db.is_oldest else f"{db.open('o')} AND o.lease_until <= {db.sql.now}"
     params = {"target": target, "head": _HEAD, "limit": limit} | db.since(target or "")[1]
-    look = f"SELECT 1 WHERE EXISTS (SELECT 1 FROM {db.operations} o WHERE {expired}){db.disturbed}"
+    disturbed = "".join(f" OR EXISTS (SELECT 1 FROM {db.sql.operations} WHERE {early})" for early in db.sql.early)
+    look = f"SELECT 1 WHERE EXISTS (SELECT 1 FROM {db.sql.operations} o WHERE {expired}){disturbed}"
     if not await db.rows(look, params, Access.READ):
         return []
     condition = "" if target is None else "AND o.target = :target "
-    which = f"WHERE {expired} {condition}{{}}ORDER BY o.lease_until LIMIT :limit{db.skip}"
+    which = f"WHERE {expired} {condition}{{}}ORDER BY o.lease_until LIMIT :limit{db.sql.skip}"
     try:
         return await db.run(lambda: _lose(db, policy_of, which.format(""), params), Access.TRANSACTION)
     except LedgerStateError:  # about one of them, so that each is tried by itself
-        text = f"SELECT o.id FROM {db.operations} o WHERE {expired} {condition}ORDER BY o.lease_until LIMIT :limit"
+        text = f"SELECT o.id FROM {db.sql.operations} o WHERE {expired} {condition}ORDER BY o.lease_until LIMIT :limit"
         ids = [id_ for (id_,) in await db.rows(text, params, Access.READ)]
     outcomes, single = [], which.format("AND o.id = :id ")
     for id_ in ids:
@@ -183,7 +184,10 @@ def _log_once(db: Store, operation: str, error: LedgerStateError) -> None:
 
 
 def _lose(db: Store, policy_of: PolicyOf, which: str, params: Mapping[str, object]) -> Plan[list[Recorded]]:
-    yield [Statement(text, {}, answers=False) for text in db.corrections]
+    yield [
+        Statement(f"UPDATE {db.sql.operations} SET {again} WHERE {early}", {}, answers=False)
+        for early, again in db.sql.early.items()
+    ]
     [found] = yield [Statement(f"WITH {_locked(db, which)}", params)]
     ends = []
     read, problems = locked_rows(found)
@@ -205,36 +209,37 @@ def _write(db: Store, ends: Sequence[_End]) -> Plan[list[Recorded]]:
     yield [
         *_each(
             db,
-            f"INSERT INTO {db.attempts} (operation_id, number, token, started, ended, code, delay, source) "
-            f"SELECT r.id, r.recorded, r.token, {db.at.format('r.started')}, {db.at.format('r.ended')}, r.code, "
-            "r.delay, r.source FROM r",
+            f"INSERT INTO {db.sql.attempts} (operation_id, number, token, started, ended, code, delay, source) "
+            f"SELECT r.id, r.recorded, r.token, {db.sql.at.format('r.started')}, {db.sql.at.format('r.ended')}, "
+            "r.code, r.delay, r.source FROM r",
             [values for end, values in written if end.added],
         ),
         *_each(
             db,
-            f"UPDATE {db.attempts} AS a SET code = r.code, ended = {db.at.format('r.ended')} FROM r "
+            f"UPDATE {db.sql.attempts} AS a SET code = r.code, ended = {db.sql.at.format('r.ended')} FROM r "
             "WHERE a.operation_id = r.id AND a.token = r.token",
             [values for end, values in written if not end.added],
         ),
         *_each(
             db,
-            f"UPDATE {db.operations} AS o SET attempts = r.attempts, recorded = r.recorded FROM r WHERE o.id = r.id",
+            f"UPDATE {db.sql.operations} AS o SET attempts = r.attempts, recorded = r.recorded "
+            "FROM r WHERE o.id = r.id",
             [values for end, values in written if end.added and not end.moves],
         ),
         *_each(
             db,
-            f"UPDATE {db.operations} AS o SET state = r.state, attempts = r.attempts, recorded = r.recorded, "
+            f"UPDATE {db.sql.operations} AS o SET state = r.state, attempts = r.attempts, recorded = r.recorded, "
             "step = r.step, previous = r.previous, refreshed = r.refreshed, backoff_request_seconds = r.delay, "
-            f"last_attempted_at = {db.at.format('r.ended')}, "
-            f"next_attempt_at = {db.later.format(db.at.format('r.ended'), 'r.delay')}, code = r.code, "
+            f"last_attempted_at = {db.sql.at.format('r.ended')}, "
+            f"next_attempt_at = {db.sql.later.format(db.sql.at.format('r.ended'), 'r.delay')}, code = r.code, "
             f"details = r.details, {reason}"
-            f"began = {db.at.format('r.began')}, finished = {db.at.format('r.finished')}, {NO_LEASE} "
+            f"began = {db.sql.at.format('r.began')}, finished = {db.sql.at.format('r.finished')}, {NO_LEASE} "
             "FROM r WHERE o.id = r.id",
             [values for end, values in written if end.moves],
         ),
         *_each(
             db,
-            f"UPDATE {db.operations} AS o SET response = r.response FROM r WHERE o.id = r.id",
+            f"UPDATE {db.sql.operations} AS o SET response = r.response FROM r WHERE o.id = r.id",
             [values for end, values in written if end.response is not None],
         ),
     ]
@@ -246,7 +251,9 @@ def _late(db: Store, ends: Sequence[_End]) -> Plan[set[tuple[str, int | None]]]:
     late = [(end.row.id, end.token) for end in ends if not end.change.live and end.token is not None]
     if not late:
         return set()
-    text = f"SELECT a.operation_id, a.token FROM {db.attempts} a JOIN r ON a.operation_id = r.id AND a.token = r.token"
+    text = (
+        f"SELECT a.operation_id, a.token FROM {db.sql.attempts} a JOIN r ON a.operation_id = r.id AND a.token = r.token"
+    )
     [found] = yield [Statement(*db.with_rows(("id", "token"), late, text))]
     return {(id_, token) for id_, token in found}
 
@@ -268,15 +275,15 @@ async def set_backoff(db: Store, id: str, seconds: float, policy_of: PolicyOf) -
 
 
 def _set_backoff(db: Store, operation: str, seconds: float, policy_of: PolicyOf) -> Plan[bool]:
-    which = f"WHERE o.id = :id{db.lock}"
+    which = f"WHERE o.id = :id{db.sql.lock}"
     [found] = yield [Statement(f"WITH {_locked(db, which)}", {"id": operation})]
     waiting = [row for row in locked_rows(found)[0] if OperationState(row.state) in CLAIMABLE]
     delays = [(row, ledger_policy(policy_of(row.policy)).max_server_delay or 0.0) for row in waiting]
     yield _each(
         db,
-        f"UPDATE {db.operations} AS o SET state = 'waiting_for_retry', backoff_request_seconds = r.delay, "
-        f"last_attempted_at = {db.at.format('r.ended')}, "
-        f"next_attempt_at = {db.later.format(db.at.format('r.ended'), 'r.delay')} FROM r WHERE o.id = r.id",
+        f"UPDATE {db.sql.operations} AS o SET state = 'waiting_for_retry', backoff_request_seconds = r.delay, "
+        f"last_attempted_at = {db.sql.at.format('r.ended')}, "
+        f"next_attempt_at = {db.sql.later.format(db.sql.at.format('r.ended'), 'r.delay')} FROM r WHERE o.id = r.id",
         [{"id": row.id, "delay": min(seconds, most), "ended": row.now} for row, most in delays],
     )
     return bool(waiting)

@@ -21,6 +21,7 @@ from urllib.parse import unquote
 
 from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.ledger import submitting
+from grpc_backoff.ledger.dialect import SQLITE
 from grpc_backoff.ledger.errors import LedgerBusyError, LedgerSchemaError, LedgerUnavailableError, rejection, wrong_type
 from grpc_backoff.ledger.records import Submission, Submitted
 from grpc_backoff.ledger.schema import migrations, upgrade
@@ -35,42 +36,14 @@ BUSY = ("SQLITE_BUSY", "SQLITE_LOCKED")
 _OLDEST = (3, 35, 0)  # the first version with RETURNING
 _JUMP = 1.0
 """If the clock is more than this many seconds behind a stored time, it was set back."""
-_EARLY = {
-    "next_attempt_at IS NOT NULL AND last_attempted_at > :soon": (
-        "last_attempted_at = :now, next_attempt_at = :now + coalesce(backoff_request_seconds, 0)"
-    ),
-    "state = 'pending' AND began > :soon": (
-        "created = min(created, :now), began = :now, "
-        "next_attempt_at = CASE WHEN next_attempt_at <= began THEN :now ELSE next_attempt_at END"
-    ),
-    "lease_until IS NOT NULL AND lease_until - lease_seconds > :soon": "lease_until = :now + lease_seconds",
-}
-"""Waits that begin in the future, because the host's clock was set back, and how they start again (LG-12)."""
 
 
 class SQLiteStore(Store):
     """A store in one file; see `Store`."""
 
-    operations = "ledger_operations"
-    attempts = "ledger_attempts"
-    pauses = "ledger_paused"
-    versions = "ledger_schema"
-    now = ":now"
-    clock = ":now"
-    at = "{}"
-    later = "{0} + {1}"
-    style = "qmark"
-    refuse = "request = NULL"
-    leased = ", lease_seconds = :lease"
-    expired = "o.lease_until <= :now"
+    sql = SQLITE
     oldest = 2
     waiting = 0.1
-    sizes = (
-        "SELECT true, count(*) FROM ledger_operations o WHERE {open} "
-        "UNION ALL SELECT false, count(*) FROM ledger_operations o WHERE NOT {open}"
-    )
-    disturbed = "".join(f" OR EXISTS (SELECT 1 FROM ledger_operations WHERE {early})" for early in _EARLY)
-    corrections = tuple(f"UPDATE ledger_operations SET {again} WHERE {early}" for early, again in _EARLY.items())
 
     def __init__(self, path: str, settings: LedgerSettings, clock: Callable[[], float] = time.time) -> None:
         """Open the file, or create it; `clock` returns the seconds since the epoch.

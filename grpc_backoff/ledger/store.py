@@ -1,4 +1,4 @@
-"""What all of a ledger's databases have in common, and how a database writes what SQL leaves open.
+"""What all of a ledger's databases have in common.
 
 A store for a database runs transactions; see `sqlite` and `postgres`. The functions of `submitting`, `claiming`,
 `recording`, `queries` and `manual` take a store. Each of them that is public is one transaction, which is complete when
@@ -15,6 +15,7 @@ from typing import ClassVar, TypeVar
 
 from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.config.target import bare_target
+from grpc_backoff.ledger.dialect import Dialect
 from grpc_backoff.ledger.errors import (
     LedgerBusyError,
     LedgerSchemaError,
@@ -32,7 +33,7 @@ from grpc_backoff.ledger.records import (
     is_storable,
 )
 from grpc_backoff.ledger.rows import COLUMNS, LATER
-from grpc_backoff.ledger.statements import Access, ParameterStyle, Plan, Row, Statement, one, texts
+from grpc_backoff.ledger.statements import Access, Plan, Row, Statement, one, texts
 from grpc_backoff.policy.ledger_settings import LedgerSettings
 
 ResultT = TypeVar("ResultT")
@@ -50,52 +51,17 @@ _NONE_PAUSED = "(SELECT CAST(NULL AS text) AS target WHERE false)"
 class Store(abc.ABC):
     """A database that contains a ledger. Times are in seconds since the epoch, on the database's own clock (LG-12).
 
-    The class attributes are the database's SQL.
-
     Attributes:
-        operations, attempts, pauses: the tables; the last one is of targets.
-        versions: the table that contains the version of the tables.
-        now: the time at which the statement began.
-        clock: the time at which the expression is evaluated, thus after a lock was acquired.
-        lock: locks the rows of the table `o` and waits for those that are locked, unless a transaction locks all.
-        skip: the same, but skips those that are locked.
-        at: the stored form of a time `{}` in seconds.
-        later: the time `{0}` plus `{1}` seconds.
-        style: how the usual driver writes parameters.
-        expired: whether the lease of the row `o` has expired; it may look at the first `:head` rows of `:target` from
-            the time `:floor` on only.
-        sizes: a query for the numbers of operations that are open and that are not, which may be estimates.
-        refuse: the change of a row `o` that the database rejects, because another request has its idempotency key.
-        key_lock: locks the order key `{1}` of a target `{0}` until the transaction ends, unless that is locked anyway.
+        sql: what the database writes in its own way.
         oldest: the oldest version of the tables that can be used without an upgrade: that of 0.2.0 (LG-18).
         waiting: how many seconds pass at most until a waiter looks again for an outcome.
-        disturbed: SQL that extends a query: whether stored times must be corrected.
-        leased: what else is written when a lease begins or is extended.
-        corrections: the statements that correct stored times after the clock was set back, with the parameter `:now`.
         of_rows: the errors that are about one row, so that the others are recorded without it.
         hears: whether the store listens, so that operations of other processes need not be looked for.
     """
 
-    operations: ClassVar[str]
-    attempts: ClassVar[str]
-    pauses: ClassVar[str]
-    versions: ClassVar[str]
-    now: ClassVar[str]
-    clock: ClassVar[str]
-    lock: ClassVar[str] = ""
-    skip: ClassVar[str] = ""
-    at: ClassVar[str]
-    later: ClassVar[str]
-    style: ClassVar[ParameterStyle]
-    expired: ClassVar[str]
-    sizes: ClassVar[str]
-    refuse: ClassVar[str]
-    key_lock: ClassVar[str] = ""
+    sql: ClassVar[Dialect]
     oldest: ClassVar[int]
     waiting: ClassVar[float]
-    disturbed: ClassVar[str] = ""
-    leased: ClassVar[str] = ""
-    corrections: ClassVar[tuple[str, ...]] = ()
     of_rows: ClassVar[tuple[type[LedgerStateError | LedgerBusyError], ...]] = (LedgerStateError,)
     hears = False
 
@@ -154,7 +120,7 @@ class Store(abc.ABC):
 
     def since(self, target: str) -> tuple[str, dict[str, object]]:
         """Return a condition for `due` that excludes no operation of a target that is open, and its parameter."""
-        return f">= {self.at.format(':floor')}", {"floor": self._floors.get(target, -math.inf)}
+        return f">= {self.sql.at.format(':floor')}", {"floor": self._floors.get(target, -math.inf)}
 
     def became_due_earlier(self) -> None:
         """Let claims begin anywhere, because operations may be due before the times that `look` has found."""
@@ -226,19 +192,19 @@ class Store(abc.ABC):
     def behind(self) -> str:
         """Return the SQL for whether an operation `o` is behind another of its order key that has not ended well."""
         return (
-            f"EXISTS (SELECT 1 FROM {self.operations} p WHERE p.target = o.target "
+            f"EXISTS (SELECT 1 FROM {self.sql.operations} p WHERE p.target = o.target "
             f"AND {self.order_key('p')} = {self.order_key('o')} AND p.seq < o.seq AND {self.open('p')})"
         )
 
     @property
     def paused_targets(self) -> str:
         """The rows of the table `pauses`, as far as there is one."""
-        return _NONE_PAUSED if self.is_oldest else self.pauses
+        return _NONE_PAUSED if self.is_oldest else self.sql.pauses
 
     def look_at_version(self) -> Plan[bool]:
         """Look whether the tables are still the oldest ones; another process may have migrated meanwhile."""
         if self.is_oldest:
-            [(self._version,)] = yield from one(Statement(f"SELECT version FROM {self.versions}", {}))
+            [(self._version,)] = yield from one(Statement(f"SELECT version FROM {self.sql.versions}", {}))
         return self.is_oldest
 
     async def still_oldest(self) -> bool:

@@ -75,8 +75,8 @@ def _check_later(db: Store, submissions: Sequence[Submission]) -> None:
 
 def _new(db: Store, mark: str, later: Sequence[str]) -> str:
     """Return the values of a new row; `mark` comes before each parameter's name."""
-    at = db.at
-    new = _NEW.format(now=db.now, at=at.format(f"{mark}not_before"))
+    at = db.sql.at
+    new = _NEW.format(now=db.sql.now, at=at.format(f"{mark}not_before"))
     columns = [at.format(f"{mark}{name}") if name == "not_after" else f"{mark}{name}" for name in later]
     return ", ".join([mark + _GIVEN.replace(", ", f", {mark}"), new, *columns])
 
@@ -84,7 +84,7 @@ def _new(db: Store, mark: str, later: Sequence[str]) -> str:
 def _inserting(db: Store, new: str, later: Sequence[str], conflict: str = "DO NOTHING") -> str:
     """Return the INSERT of new rows; on a known id or key, the existing row `o` is left unchanged by default."""
     columns = ", ".join([_GIVEN, _INITIAL, *later])
-    return f"INSERT INTO {db.operations} AS o ({columns}) {new} ON CONFLICT {conflict}"
+    return f"INSERT INTO {db.sql.operations} AS o ({columns}) {new} ON CONFLICT {conflict}"
 
 
 def _known(db: Store, submissions: Sequence[Submission]) -> Statement:
@@ -92,7 +92,7 @@ def _known(db: Store, submissions: Sequence[Submission]) -> Statement:
     rows = [tuple(getattr(submission, name) for name in columns) for submission in submissions]
     found = (
         "SELECT o.id, o.target, o.method, o.idempotency_key, o.request = r.request AND o.target = r.target "
-        f"FROM {db.operations} o JOIN r ON"
+        f"FROM {db.sql.operations} o JOIN r ON"
     )
     where = "" if db.is_oldest else "o.target = r.target AND "  # there, a key is unique for the method alone
     text = (
@@ -105,9 +105,9 @@ def _known(db: Store, submissions: Sequence[Submission]) -> Statement:
 def _key_locks(db: Store, submissions: Sequence[Submission]) -> list[Statement]:
     """Return the statement that locks the order keys, so that operations of a key are numbered as they commit."""
     keys = sorted({(one.target, one.order_key) for one in submissions if one.order_key is not None})
-    if not keys or not db.key_lock:
+    if not keys or not db.sql.key_lock:
         return []
-    lock = db.key_lock.format("r.target", "r.order_key")
+    lock = db.sql.key_lock.format("r.target", "r.order_key")
     text, params = db.with_rows(("target", "order_key"), keys, f"SELECT {lock} FROM r")
     return [Statement(text, params, answers=False)]
 
@@ -117,28 +117,28 @@ def statement(db: Store, submission: Submission, style: ParameterStyle | None = 
 
     If another request has the same idempotency key, the database rejects the statement.
     """
-    style = db.style if style is None else style
+    style = db.sql.style if style is None else style
     if not isinstance(style, str) or style not in _MARKS:
         raise OptionError("style", style, f"one of: {', '.join(_MARKS)}")
     mark = _MARKS[style]
     _check_later(db, [submission])
     later, locked = _later([submission]), ""
     new = _new(db, ":", later)
-    if submission.order_key is not None and db.key_lock:
-        locked = f" FROM (SELECT {db.key_lock.format(':target', ':order_key')}) locked"
+    if submission.order_key is not None and db.sql.key_lock:
+        locked = f" FROM (SELECT {db.sql.key_lock.format(':target', ':order_key')}) locked"
     insert = _inserting(db, f"SELECT {db.typed(new)}{locked}" if locked else f"VALUES ({new})", later)
     if submission.idempotency_key is not None and db.is_oldest:  # right once another process has migrated
         taken = (
-            f"SELECT 1 FROM {db.operations} k WHERE k.method = :method AND k.idempotency_key = "
+            f"SELECT 1 FROM {db.sql.operations} k WHERE k.method = :method AND k.idempotency_key = "
             ":idempotency_key AND k.id <> :id AND (k.request <> :request OR k.target <> :target)"
         )
         new = new.replace(":request", f"CASE WHEN NOT EXISTS ({taken}) THEN :request END")
         insert = _inserting(db, f"SELECT {db.typed(new)}", later)
     elif submission.idempotency_key is not None:
-        stored = f"SELECT 1 FROM {db.operations} s WHERE s.id = :id"
+        stored = f"SELECT 1 FROM {db.sql.operations} s WHERE s.id = :id"
         conflict = (
             "(target, method, idempotency_key) WHERE idempotency_key IS NOT NULL "
-            f"DO UPDATE SET {db.refuse} WHERE o.request <> excluded.request"
+            f"DO UPDATE SET {db.sql.refuse} WHERE o.request <> excluded.request"
         )
         select = f"SELECT {db.typed(new)}{locked} WHERE NOT EXISTS ({stored})"
         insert = _inserting(db, select, later, conflict)

@@ -70,7 +70,7 @@ async def test_its_order_key_goes_on(store):
 
 
 async def _let_expire(store, id_):
-    text = f"UPDATE {store.operations} SET not_after = {store.at.format('1')} WHERE id = :id RETURNING id"
+    text = f"UPDATE {store.sql.operations} SET not_after = {store.sql.at.format('1')} WHERE id = :id RETURNING id"
     await store.rows(text, {"id": id_})
 
 
