@@ -23,7 +23,7 @@ from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.config.policy_string import parse_policy
 from grpc_backoff.config.target import bare_target
 from grpc_backoff.decide.calls.call_machine import FailedAttempt
-from grpc_backoff.ledger import claiming
+from grpc_backoff.ledger import claiming, upkeep
 from grpc_backoff.ledger.announcing import Announcer
 from grpc_backoff.ledger.calling import Caller, cut
 from grpc_backoff.ledger.delivery_state import DeliveryState
@@ -31,7 +31,6 @@ from grpc_backoff.ledger.errors import LedgerError, LedgerUnavailableError
 from grpc_backoff.ledger.preparing import Policies
 from grpc_backoff.ledger.records import AttemptReport, Lease, Operation
 from grpc_backoff.ledger.store import Store
-from grpc_backoff.ledger.upkeep import Upkeep
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.ledger_settings import LedgerSettings
 
@@ -66,7 +65,6 @@ class Delivery:
         self._policies = policies
         self._channel = channel
         self._caller = Caller(channel, announcer, rng)
-        self._upkeep = Upkeep(self._state, policies.of_any)
         self._limits = dict(settings.method_concurrency)
         self._by_method: Counter[str] = Counter()
         """The running attempts of the methods that have a limit of their own."""
@@ -85,9 +83,9 @@ class Delivery:
 
     async def run(self) -> None:
         """Deliver until cancelled, or until `end` is called; then give back the operations that were not delivered."""
-        upkeep = self._upkeep
-        work = (self._claim(), self._state.record(), upkeep.extend_leases(), upkeep.keep_house(), upkeep.sweep())
-        self._beside = [asyncio.ensure_future(coroutine) for coroutine in work]
+        state = self._state
+        house = upkeep.extend_leases(state), upkeep.keep_house(state, self._policies.of_any), upkeep.sweep(state)
+        self._beside = [asyncio.ensure_future(work) for work in (self._claim(), state.record(), *house)]
         try:
             done, _ = await asyncio.wait(self._beside, return_when=asyncio.FIRST_COMPLETED)
             for task in done:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 
 from grpc_backoff.ledger import queries, recording
@@ -33,6 +34,7 @@ class DeliveryState:
         ended: what is not recorded yet.
         aside: what cannot be recorded, because the database rejects the row or it cannot be read.
         hooks: the hooks that run, or wait until fewer do.
+        extended_at: when the leases were last extended, on the clock `time.monotonic`.
     """
 
     together = 0.005
@@ -52,6 +54,7 @@ class DeliveryState:
         self.aside: list[tuple[AttemptReport, Operation]] = []
         self.flushing = False
         self.hooks: set[asyncio.Task[None]] = set()
+        self.extended_at = time.monotonic()
         self._announcer = announcer
         self._hook_places = asyncio.Semaphore(settings.concurrency)
         self._doubted: set[Lease] = set()
@@ -164,12 +167,9 @@ class DeliveryState:
         if hook is not None:
             task = asyncio.ensure_future(self._call_hook(hook))
             self.hooks.add(task)
-            task.add_done_callback(self._hook_done)
+            task.add_done_callback(self.hooks.discard)
+            task.add_done_callback(lambda _: self.room_made.set())
 
     async def _call_hook(self, hook: Callable[[], Awaitable[None]]) -> None:
         async with self._hook_places:
             await hook()
-
-    def _hook_done(self, task: asyncio.Task[None]) -> None:
-        self.hooks.discard(task)
-        self.room_made.set()
