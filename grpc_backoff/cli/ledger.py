@@ -160,12 +160,7 @@ def _show_queue(queue: Queue) -> None:
 @click.option("--after", metavar="ID", help="Begin after this operation, the last one of the previous page.")
 @JSON
 def list_command(
-    limit: int,
-    code: str | None,
-    newest_first: bool,
-    after: str | None,
-    as_json: bool,
-    **which: Any,
+    limit: int, code: str | None, newest_first: bool, after: str | None, as_json: bool, **which: Any
 ) -> None:
     """List operations, oldest first."""
     chosen = _filter(code=code and code.upper(), **which)

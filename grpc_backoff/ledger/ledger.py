@@ -175,12 +175,10 @@ class Ledger:
             TypeError: an argument has another type.
         """
         text = read_url(url)
-        for name, value, kind, allowed in (
-            ("config", config, str | os.PathLike | Config, "a path, or a parsed file"),
-            ("settings", settings, LedgerSettings, "a LedgerSettings object"),
-        ):
-            if value is not None and not isinstance(value, kind):
-                raise TypeError(wrong_type(name, value, allowed))
+        if config is not None and not isinstance(config, str | os.PathLike | Config):
+            raise TypeError(wrong_type("config", config, "a path, or a parsed file"))
+        if settings is not None and not isinstance(settings, LedgerSettings):
+            raise TypeError(wrong_type("settings", settings, "a LedgerSettings object"))
         named = config if config is not None else os.environ.get(ENVIRONMENT_VARIABLE) or None
         read = named if isinstance(named, Config) or named is None else read_config(named)
         chosen = settings or (read.ledger_settings() if read else resolve_ledger([], {})).policy
@@ -239,11 +237,7 @@ class Ledger:
     # Submitting.
 
     async def submit(
-        self,
-        call: object,
-        *request: object,
-        within: object = None,
-        **options: Unpack[SubmitOptions],
+        self, call: object, *request: object, within: object = None, **options: Unpack[SubmitOptions]
     ) -> Submitted:
         """Store an operation; it is durable when this returns (LG-9).
 

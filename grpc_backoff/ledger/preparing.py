@@ -113,21 +113,23 @@ def prepared(
     keep_response: int | None = None,
 ) -> Submission:
     """Do what `Ledger.prepared` does; the request is what follows the call there."""
-    target, method, content = parts(call, request)
+    target, method, content = _parts(call, request)
     settings = policies.settings
-    pairs = storable_metadata(metadata, settings.metadata)
+    pairs = _storable_metadata(metadata, settings.metadata)
     check_size(content, pairs, settings.max_request_bytes)
-    check_keys(idempotency_key, order_key)
+    _check_keys(idempotency_key, order_key)
     text = policies.stored(policies.text(method, policy), store)
-    times = window(not_before, not_after)
-    check_kept(keep_response, settings.max_request_bytes)
+    times = _window(not_before, not_after)
+    most = settings.max_request_bytes
+    if keep_response is not None and not (type(keep_response) is int and 0 < keep_response <= most):
+        raise OptionError("keep_response", keep_response, f"a number of bytes from 1 to max_request_bytes ({most})")
     id_, trace_id = str(uuid.uuid4()), current_trace_id()
     return Submission(
         id_, target, method, content, pairs, text, trace_id, idempotency_key, order_key, *times, keep_response
     )
 
 
-def check_keys(idempotency_key: object, order_key: object) -> None:
+def _check_keys(idempotency_key: object, order_key: object) -> None:
     """Reject keys that gRPC or a database does not take; None is no key."""
     if idempotency_key is not None and not (isinstance(idempotency_key, str) and _KEY.fullmatch(idempotency_key)):
         allowed = "visible ASCII characters, because it is sent as metadata"
@@ -139,13 +141,7 @@ def check_keys(idempotency_key: object, order_key: object) -> None:
         raise OptionError("order_key", order_key, allowed)
 
 
-def check_kept(keep_response: object, most: int) -> None:
-    """Reject a limit on the stored response that is not a number of bytes up to `most`; None is no response."""
-    if keep_response is not None and not (type(keep_response) is int and 0 < keep_response <= most):
-        raise OptionError("keep_response", keep_response, f"a number of bytes from 1 to max_request_bytes ({most})")
-
-
-def storable_metadata(metadata: Iterable[tuple[str, str | bytes]] | None, allowed: Collection[str]) -> Metadata:
+def _storable_metadata(metadata: Iterable[tuple[str, str | bytes]] | None, allowed: Collection[str]) -> Metadata:
     """Return metadata as pairs, whose keys must be among those that the settings allow."""
     pairs = read_pairs("metadata", metadata)
     for key, value in pairs:
@@ -158,7 +154,7 @@ def storable_metadata(metadata: Iterable[tuple[str, str | bytes]] | None, allowe
     return pairs
 
 
-def window(not_before: float | None, not_after: float | None) -> tuple[float | None, float | None]:
+def _window(not_before: float | None, not_after: float | None) -> tuple[float | None, float | None]:
     """Return the times between which the attempts begin."""
     first = None if not_before is None else _time("not_before", not_before)
     last = None if not_after is None else _time("not_after", not_after)
@@ -196,7 +192,7 @@ def check_prepared(prepared: object) -> None:
         raise TypeError(wrong_type("prepared", wrong[0], "a list of operations made by `prepared`"))
 
 
-def parts(call: object, request: Sequence[object]) -> tuple[str, str, bytes]:
+def _parts(call: object, request: Sequence[object]) -> tuple[str, str, bytes]:
     """Return the target, the method and the serialized request."""
     if isinstance(call, Method):
         if call.arity != "unary_unary":

@@ -87,12 +87,7 @@ class Settings:
         checks.whole(1)("connections", self.connections, Unit.SECONDS)
 
     def aio_database(self, url: str | os.PathLike[str]) -> AioDatabase:
-        """Return the database at a URL for `AioInbox`, not yet open.
-
-        Raises:
-            MissingExtra: PostgreSQL needs the extra `postgres`.
-            OptionError: the URL is neither one of PostgreSQL nor the path of an SQLite file.
-        """
+        """Return the database at a URL for `AioInbox`, not yet open; the errors are those of `AioInbox.open`."""
         place, is_postgres = _place(url)
         if is_postgres:
             from grpc_backoff.ledger.inbox.postgres import AioPostgres  # noqa: PLC0415 - an optional package
