@@ -13,7 +13,7 @@ import grpc
 import grpc.aio
 
 from grpc_backoff.ledger.inbox.decision import HANDLE, AioExecute, NotRecorded, Query, Refused
-from grpc_backoff.ledger.inbox.handling import AioDatabase, Handler, Inbox, Passage, Settings, handing_out, no_scope
+from grpc_backoff.ledger.inbox.handling import AioDatabase, Handler, Inbox, Passage, aio_database, handing_out, no_scope
 from grpc_backoff.ledger.statements import Row, follow_async
 
 
@@ -61,11 +61,10 @@ class AioInbox(Inbox[AioDatabase], grpc.aio.ServerInterceptor):
             MissingExtra: PostgreSQL needs the extra `postgres`.
             OptionError: an argument has an invalid value.
         """
-        settings = Settings(required, scope, hold, connections)
-        database = settings.aio_database(url)
-        await asyncio.to_thread(database.migrate, apply=migrate)
-        await database.open()
-        return cls(database, settings)
+        inbox = cls(aio_database, url, required=required, scope=scope, hold=hold, connections=connections)
+        await asyncio.to_thread(inbox._database.migrate, apply=migrate)
+        await inbox._database.open()
+        return inbox
 
     async def __aenter__(self) -> Self:
         """Return the inbox."""
@@ -80,7 +79,7 @@ class AioInbox(Inbox[AioDatabase], grpc.aio.ServerInterceptor):
 
         In the child of a fork, they stay open, because they belong to the parent.
         """
-        if os.getpid() == self._settings.process:
+        if os.getpid() == self._process:
             await self._database.close()
 
     async def prune(self, older_than: float) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import logging
 import os
@@ -61,52 +60,28 @@ def handing_out(made: object) -> Iterator[None]:
         _CONNECTION.reset(token)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Settings:
-    """An inbox's options, see `AioInbox.open`, and the process that opened it."""
+def aio_database(url: str | os.PathLike[str], connections: int) -> AioDatabase:
+    """Return the database at a URL for `AioInbox`, not yet open; the errors are those of `AioInbox.open`."""
+    place, is_postgres = _place(url)
+    if is_postgres:
+        from grpc_backoff.ledger.inbox.postgres import AioPostgres  # noqa: PLC0415 - an optional package
 
-    required: bool | Collection[str]
-    scope: Callable[..., str]
-    hold: float
-    connections: int
-    process: int = dataclasses.field(default_factory=os.getpid, init=False)
+        return AioPostgres(place, connections)
+    from grpc_backoff.ledger.inbox.sqlite import AioSQLite  # noqa: PLC0415 - like the other
 
-    def __post_init__(self) -> None:
-        """Check the options; OptionError if one is invalid."""
-        names = () if isinstance(self.required, bool) else self.required
-        if (
-            isinstance(names, str)
-            or not isinstance(names, Collection)
-            or not all(isinstance(name, str) and name.startswith("/") for name in names)
-        ):
-            allowed = "True, False, or a collection of full method names, such as '/shop.Orders/Place'"
-            raise OptionError("required", self.required, allowed)
-        if not callable(self.scope):
-            raise OptionError("scope", self.scope, "a function that takes the servicer context and returns a string")
-        object.__setattr__(self, "hold", checks.duration("hold", self.hold, Unit.SECONDS))
-        checks.whole(1)("connections", self.connections, Unit.SECONDS)
+    return AioSQLite(place)
 
-    def aio_database(self, url: str | os.PathLike[str]) -> AioDatabase:
-        """Return the database at a URL for `AioInbox`, not yet open; the errors are those of `AioInbox.open`."""
-        place, is_postgres = _place(url)
-        if is_postgres:
-            from grpc_backoff.ledger.inbox.postgres import AioPostgres  # noqa: PLC0415 - an optional package
 
-            return AioPostgres(place, self.connections)
-        from grpc_backoff.ledger.inbox.sqlite import AioSQLite  # noqa: PLC0415 - like the other
+def sync_database(url: str | os.PathLike[str], connections: int) -> SyncDatabase:
+    """Return the same for `SyncInbox`."""
+    place, is_postgres = _place(url)
+    if is_postgres:
+        from grpc_backoff.ledger.inbox.postgres import SyncPostgres  # noqa: PLC0415 - an optional package
 
-        return AioSQLite(place)
+        return SyncPostgres(place, connections)
+    from grpc_backoff.ledger.inbox.sqlite import SyncSQLite  # noqa: PLC0415 - like the other
 
-    def sync_database(self, url: str | os.PathLike[str]) -> SyncDatabase:
-        """Return the same for `SyncInbox`."""
-        place, is_postgres = _place(url)
-        if is_postgres:
-            from grpc_backoff.ledger.inbox.postgres import SyncPostgres  # noqa: PLC0415 - an optional package
-
-            return SyncPostgres(place, self.connections)
-        from grpc_backoff.ledger.inbox.sqlite import SyncSQLite  # noqa: PLC0415 - like the other
-
-        return SyncSQLite(place)
+    return SyncSQLite(place)
 
 
 def _place(url: str | os.PathLike[str]) -> tuple[str, bool]:
@@ -126,12 +101,34 @@ def no_scope(_context: object) -> str:
 
 
 class Inbox(Generic[DatabaseT]):
-    """What the interceptors of both APIs are: a database, settings, and how a call goes through."""
+    """What the interceptors of both APIs are: a database, options, and how a call goes through."""
 
-    def __init__(self, database: DatabaseT, settings: Settings) -> None:
-        """Create an inbox on an open database; use `open` instead."""
-        self._database = database
-        self._settings = settings
+    def __init__(
+        self,
+        database_at: Callable[[str | os.PathLike[str], int], DatabaseT],
+        url: str | os.PathLike[str],
+        *,
+        required: bool | Collection[str],
+        scope: Callable[..., str],
+        hold: float,
+        connections: int,
+    ) -> None:
+        """Check the options and prepare the database; use `open` instead."""
+        names = () if isinstance(required, bool) else required
+        if (
+            isinstance(names, str)
+            or not isinstance(names, Collection)
+            or not all(isinstance(name, str) and name.startswith("/") for name in names)
+        ):
+            allowed = "True, False, or a collection of full method names, such as '/shop.Orders/Place'"
+            raise OptionError("required", required, allowed)
+        if not callable(scope):
+            raise OptionError("scope", scope, "a function that takes the servicer context and returns a string")
+        self._required = required
+        self._scope = scope
+        self._hold = checks.duration("hold", hold, Unit.SECONDS)
+        self._database = database_at(url, checks.whole(1)("connections", connections, Unit.SECONDS))
+        self._process = os.getpid()
 
     def _guarded(
         self,
@@ -144,15 +141,45 @@ class Inbox(Generic[DatabaseT]):
 
         That one calls `answer` with a function that makes the call's passage of request and context, and with both.
         """
-        key = None if handler is None else _key(handler, details, self._settings, usable)
+        key = None if handler is None else self._key(handler, details, usable)
         if handler is None or key is None:
             return handler
         requests, responses = (
             "stream" if many else "unary" for many in (handler.request_streaming, handler.response_streaming)
         )
         make: Callable[..., Handler] = getattr(grpc, f"{requests}_{responses}_rpc_method_handler")
-        enter = functools.partial(Passage, self._database, self._settings, handler, details.method, key)
-        return make(functools.partial(answer, enter))
+        return make(functools.partial(answer, functools.partial(self._enter, handler, details.method, key)))
+
+    def _key(
+        self, handler: Handler, details: grpc.HandlerCallDetails, usable: Callable[[object], bool]
+    ) -> str | Refused | None:
+        """Return the key with which a call goes through the inbox, its refusal, or None if the inbox lets it pass."""
+        unary = not handler.request_streaming and not handler.response_streaming
+        key = read_key(details.invocation_metadata or (), details.method, self._required if unary else False)
+        if not isinstance(key, str):
+            return key
+        if not unary:
+            return Refused("UNIMPLEMENTED", "an idempotency key is accepted only by unary-unary methods")
+        if not usable(handler.unary_unary):
+            return Refused("UNIMPLEMENTED", "an idempotency key is accepted only by methods that are `async def`")
+        if os.getpid() != self._process:  # the parent also uses the connections
+            return Refused("UNAVAILABLE", "the inbox was opened before a fork; open one in each process")
+        return key
+
+    def _enter(self, handler: Handler, method: str, key: str | Refused, request: bytes, context: object) -> Passage:
+        """Begin the passage of a call, or raise its refusal; the scope function gets the context and may abort."""
+        if isinstance(key, Refused):
+            raise key
+        scope = self._scope(context)
+        if not isinstance(scope, str):
+            problem = f"the function 'scope' returned {kind_of(scope)}: expected a string"
+            raise OptionError("scope", kind_of(scope), "a function that returns a string", problem=problem)
+        try:
+            message = handler.request_deserializer(request) if handler.request_deserializer else request
+        except Exception:  # noqa: BLE001 - as in grpc itself
+            raise Refused("INTERNAL", "Exception deserializing request!") from None
+        entry = InboxEntry(self._database.statements, scope, method, key, request)
+        return Passage(self._database, handler, method, message, entry, time.monotonic() + self._hold)
 
     def _prune(self, older_than: float) -> int:
         seconds = min(checks.pause("older_than", older_than, Unit.SECONDS), LONG_AGO)
@@ -163,54 +190,27 @@ class Inbox(Generic[DatabaseT]):
         return total
 
 
-def _key(
-    handler: Handler, details: grpc.HandlerCallDetails, settings: Settings, usable: Callable[[object], bool]
-) -> str | Refused | None:
-    """Return the key with which a call goes through the inbox, its refusal, or None if the inbox lets it pass."""
-    unary = not handler.request_streaming and not handler.response_streaming
-    key = read_key(details.invocation_metadata or (), details.method, settings.required if unary else False)
-    if not isinstance(key, str):
-        return key
-    if not unary:
-        return Refused("UNIMPLEMENTED", "an idempotency key is accepted only by unary-unary methods")
-    if not usable(handler.unary_unary):
-        return Refused("UNIMPLEMENTED", "an idempotency key is accepted only by methods that are `async def`")
-    if os.getpid() != settings.process:  # the parent also uses the connections
-        return Refused("UNAVAILABLE", "the inbox was opened before a fork; open one in each process")
-    return key
-
-
 class Passage:
-    """One call on its way through an inbox: its entry, its time limit and what its handler returned."""
+    """One call on its way through an inbox: its message, its entry, and what its handler returned."""
 
     def __init__(
         self,
         database: AioDatabase | SyncDatabase,
-        settings: Settings,
         handler: Handler,
         method: str,
-        key: str | Refused,
-        request: bytes,
-        context: object,
+        message: object,
+        entry: InboxEntry,
+        until: float,
     ) -> None:
-        """Prepare a call, or raise its refusal; the scope function gets the context and may abort."""
-        if isinstance(key, Refused):
-            raise key
-        scope = settings.scope(context)
-        if not isinstance(scope, str):
-            problem = f"the function 'scope' returned {kind_of(scope)}: expected a string"
-            raise OptionError("scope", kind_of(scope), "a function that returns a string", problem=problem)
-        try:
-            self.message = handler.request_deserializer(request) if handler.request_deserializer else request
-        except Exception:  # noqa: BLE001 - as in grpc itself
-            raise Refused("INTERNAL", "Exception deserializing request!") from None
-        self.respond: Callable[..., Any] = handler.unary_unary  # type: ignore[assignment]  # `_key` has looked
-        self.entry = InboxEntry(database.statements, scope, method, key, request)
+        """Begin; after `until`, on the clock `time.monotonic`, the call waits no more."""
+        self.message = message
+        self.entry = entry
+        self.respond: Callable[..., Any] = handler.unary_unary  # type: ignore[assignment]  # `Inbox._key` has looked
         self.response: bytes | None = None
         self._database = database
         self._serialize = handler.response_serializer
         self._method = method
-        self._until = time.monotonic() + settings.hold
+        self._until = until
 
     def limit(self) -> float:
         """Return how long the next transaction may wait, in seconds."""

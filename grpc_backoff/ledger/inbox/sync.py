@@ -10,7 +10,15 @@ from typing import Never, Protocol, Self
 import grpc
 
 from grpc_backoff.ledger.inbox.decision import HANDLE, Execute, NotRecorded, Query, Refused
-from grpc_backoff.ledger.inbox.handling import Handler, Inbox, Passage, Settings, SyncDatabase, handing_out, no_scope
+from grpc_backoff.ledger.inbox.handling import (
+    Handler,
+    Inbox,
+    Passage,
+    SyncDatabase,
+    handing_out,
+    no_scope,
+    sync_database,
+)
 from grpc_backoff.ledger.statements import Row, follow
 
 
@@ -38,11 +46,10 @@ class SyncInbox(Inbox[SyncDatabase], grpc.ServerInterceptor):
 
         A repeat that waits, for up to `hold` seconds, occupies a thread of the server.
         """
-        settings = Settings(required, scope, hold, connections)
-        database = settings.sync_database(url)
-        database.migrate(apply=migrate)
-        database.open()
-        return cls(database, settings)
+        inbox = cls(sync_database, url, required=required, scope=scope, hold=hold, connections=connections)
+        inbox._database.migrate(apply=migrate)
+        inbox._database.open()
+        return inbox
 
     def __enter__(self) -> Self:
         """Return the inbox."""
@@ -53,22 +60,12 @@ class SyncInbox(Inbox[SyncDatabase], grpc.ServerInterceptor):
         self.close()
 
     def close(self) -> None:
-        """Close the connections. Stop the server first; calls that arrive later fail with UNAVAILABLE.
-
-        In the child of a fork, they stay open, because they belong to the parent.
-        """
-        if os.getpid() == self._settings.process:
+        """Close the connections, as `AioInbox.close` does."""
+        if os.getpid() == self._process:
             self._database.close()
 
     def prune(self, older_than: float) -> int:
-        """Delete the records that are older than this many seconds; return how many there were.
-
-        A call whose record is deleted is executed again if it is repeated.
-
-        Raises:
-            LedgerUnavailableError: the database cannot be used.
-            OptionError: `older_than` is not a number of seconds.
-        """
+        """Delete the records that are older than this many seconds, as `AioInbox.prune` does; return how many."""
         return self._prune(older_than)
 
     def intercept_service(
