@@ -22,9 +22,9 @@ from grpc_backoff.ledger.dialect import POSTGRES
 from grpc_backoff.ledger.errors import LedgerBusyError, LedgerError, LedgerStateError
 from grpc_backoff.ledger.postgres_session import Session, Sessions, Work, follow_within
 from grpc_backoff.ledger.records import AttemptReport, OperationState, Recorded, Submission, Submitted
-from grpc_backoff.ledger.schema import MIGRATION_LOCK, migrations, upgrade
+from grpc_backoff.ledger.schema import MIGRATION_LOCK, check_version, migrations, upgrade
 from grpc_backoff.ledger.statements import NO_LEASE, PARAMETER, Access, Plan, Row, Statement, one
-from grpc_backoff.ledger.store import Store, check_version
+from grpc_backoff.ledger.store import Store
 from grpc_backoff.policy.ledger_settings import LedgerSettings
 
 ResultT = TypeVar("ResultT")

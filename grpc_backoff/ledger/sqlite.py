@@ -24,9 +24,9 @@ from grpc_backoff.ledger import submitting
 from grpc_backoff.ledger.dialect import SQLITE
 from grpc_backoff.ledger.errors import LedgerBusyError, LedgerSchemaError, LedgerUnavailableError, rejection, wrong_type
 from grpc_backoff.ledger.records import Submission, Submitted
-from grpc_backoff.ledger.schema import migrations, upgrade
+from grpc_backoff.ledger.schema import check_version, migrations, upgrade
 from grpc_backoff.ledger.statements import Access, Plan, Row, Statement, follow
-from grpc_backoff.ledger.store import Store, check_version
+from grpc_backoff.ledger.store import Store
 from grpc_backoff.policy.ledger_settings import LedgerSettings
 
 ResultT = TypeVar("ResultT")

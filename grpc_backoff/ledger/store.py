@@ -252,17 +252,3 @@ def check_process(where: str, opener: int) -> None:
     """Reject the child of a fork: SQLite's thread does not exist there, and the parent also uses any connection."""
     if os.getpid() != opener:
         raise LedgerUnavailableError(f"{where}: the ledger was opened before a fork; open one in each process")
-
-
-def check_version(where: str, found: int, newest: int, *, apply: bool, oldest: int | None = None) -> None:
-    """Reject tables that are newer than this library, or older ones that must not be changed (LG-13).
-
-    Those from the version `oldest` on can be used as they are.
-    """
-    if found > newest:
-        raise LedgerSchemaError(
-            f"{where}: a newer grpc-backoff has upgraded the tables to version {found}; this one knows {newest}"
-        )
-    if found < (newest if oldest is None else oldest) and not apply:
-        problem = f"the tables have version {found} instead of {newest}" if found else "there are no tables yet"
-        raise LedgerSchemaError(f"{where}: {problem}; run `grpc-backoff ledger --db URL migrate`")

@@ -9,8 +9,7 @@ from typing import Any
 from grpc_backoff.base.base_errors import MissingExtra
 from grpc_backoff.ledger.errors import LedgerSchemaError, LedgerUnavailableError, first_line
 from grpc_backoff.ledger.inbox.decision import AioExecute, Busy, Execute, Query, Statements, Trouble
-from grpc_backoff.ledger.schema import MIGRATION_LOCK, migrations, upgrade
-from grpc_backoff.ledger.store import check_version
+from grpc_backoff.ledger.schema import MIGRATION_LOCK, check_version, migrations, upgrade
 
 try:
     import psycopg

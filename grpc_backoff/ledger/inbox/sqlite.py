@@ -16,10 +16,9 @@ from typing import TypeVar
 
 from grpc_backoff.ledger.errors import LedgerSchemaError, LedgerUnavailableError
 from grpc_backoff.ledger.inbox.decision import AioExecute, Busy, Execute, Query, Statements, Trouble
-from grpc_backoff.ledger.schema import migrations
+from grpc_backoff.ledger.schema import check_version, migrations
 from grpc_backoff.ledger.sqlite import BUSY, identity_of, upgrade_file, version_of
 from grpc_backoff.ledger.statements import Row
-from grpc_backoff.ledger.store import check_version
 
 ResultT = TypeVar("ResultT")
 _TIMEOUT = 5.0

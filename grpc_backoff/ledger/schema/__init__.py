@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from importlib.resources import files
 
+from grpc_backoff.ledger.errors import LedgerSchemaError
+
 MIGRATION_LOCK = 0x6772_7063
 """The key of the lock for migrations in PostgreSQL: "grpc" in ASCII."""
 
@@ -27,3 +29,17 @@ def upgrade(known: list[str], before: int, table: str) -> list[str]:
         f"DELETE FROM {table}",
         f"INSERT INTO {table} (version) VALUES ({len(known)})",
     ]
+
+
+def check_version(where: str, found: int, newest: int, *, apply: bool, oldest: int | None = None) -> None:
+    """Reject tables that are newer than this library, or older ones that must not be changed (LG-13).
+
+    Those from the version `oldest` on can be used as they are.
+    """
+    if found > newest:
+        raise LedgerSchemaError(
+            f"{where}: a newer grpc-backoff has upgraded the tables to version {found}; this one knows {newest}"
+        )
+    if found < (newest if oldest is None else oldest) and not apply:
+        problem = f"the tables have version {found} instead of {newest}" if found else "there are no tables yet"
+        raise LedgerSchemaError(f"{where}: {problem}; run `grpc-backoff ledger --db URL migrate`")
