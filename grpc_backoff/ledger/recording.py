@@ -146,28 +146,25 @@ def _locked(db: Store, which: str) -> str:
     )
 
 
-async def lost(
-    db: Store, target: str | None, policy_of: PolicyOf, limit: int, *, first: bool = False
-) -> list[Recorded]:
+async def lost(db: Store, target: str, policy_of: PolicyOf, limit: int, *, first: bool = False) -> list[Recorded]:
     """End the leases that have expired and record their attempts as lost (LG-6).
 
     With `first`, only the first operations of the target are examined where there is no index of leases. Since
     operations are claimed in this order, that finds all but those that were claimed in spite of others before them.
     """
     expired = db.sql.expired if first and not db.is_oldest else f"{db.open('o')} AND o.lease_until <= {db.sql.now}"
-    params = {"target": target, "head": _HEAD, "limit": limit} | db.since(target or "")[1]
+    params = {"target": target, "head": _HEAD, "limit": limit} | db.since(target)[1]
     disturbed = "".join(f" OR EXISTS (SELECT 1 FROM {db.sql.operations} WHERE {early})" for early in db.sql.early)
     look = f"SELECT 1 WHERE EXISTS (SELECT 1 FROM {db.sql.operations} o WHERE {expired}){disturbed}"
     if not await db.rows(look, params, Access.READ):
         return []
-    condition = "" if target is None else "AND o.target = :target "
-    which = f"WHERE {expired} {condition}{{}}ORDER BY o.lease_until LIMIT :limit{db.sql.skip}"
+    late, order = f"WHERE {expired} AND o.target = :target", f"ORDER BY o.lease_until LIMIT :limit{db.sql.skip}"
     try:
-        return await db.run(lambda: _lose(db, policy_of, which.format(""), params), Access.TRANSACTION)
+        return await db.run(lambda: _lose(db, policy_of, f"{late} {order}", params), Access.TRANSACTION)
     except LedgerStateError:  # about one of them, so that each is tried by itself
-        text = f"SELECT o.id FROM {db.sql.operations} o WHERE {expired} {condition}ORDER BY o.lease_until LIMIT :limit"
+        text = f"SELECT o.id FROM {db.sql.operations} o {late} ORDER BY o.lease_until LIMIT :limit"
         ids = [id_ for (id_,) in await db.rows(text, params, Access.READ)]
-    outcomes, single = [], which.format("AND o.id = :id ")
+    outcomes, single = [], f"{late} AND o.id = :id {order}"
     for id_ in ids:
         only = params | {"id": id_}
         try:

@@ -60,7 +60,7 @@ async def test_a_lease_that_is_extended_holds(store):
 
     assert await claiming.extend(store, leases, 30.0) == {first.id}
     await asyncio.sleep(1.1)
-    [lost] = await recording.lost(store, None, lambda _: QUICK, 10)
+    [lost] = await recording.lost(store, SHOP, lambda _: QUICK, 10)
     assert lost.id == second.id
 
 

@@ -96,7 +96,7 @@ async def test_a_late_success_counts(url, store):
     [operation] = await claimed(store)
     await _let_expire(store, id_)
     await expired(url, 60)
-    await recording.lost(store, None, lambda _: QUICK, 10)
+    await recording.lost(store, SHOP, lambda _: QUICK, 10)
     assert [each.state for each in await claiming.expire(store, SHOP, 10)] == [OperationState.EXPIRED]
 
     late = AttemptReport(id_, operation.lease_token, QUICK)

@@ -539,7 +539,7 @@ async def test_many_losses_far_away(network, url):
         await claimed(near, 100, lease=0.001)
         async with network.open(url) as remote:
             store = open_store(remote, replace(SETTINGS, timeout=2.0))
-            told = await recording.lost(store, None, policy_of, 1000)
+            told = await recording.lost(store, SHOP, policy_of, 1000)
             await store.close()
         queue = await queries.queue(near, None)
     assert {each.code for each in told} == {"LOST"}

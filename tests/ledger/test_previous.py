@@ -279,7 +279,7 @@ async def test_the_other_version_recorded_a_loss(both, who):
     async with previous.Deliverer(url) as deliverer:
         [(id_, token)] = await deliverer.claim(SHOP, 1)
         execute(url, "UPDATE {} SET lease_until = now() - interval '1 hour'")
-        [lost] = await recording.lost(store, None, lambda _: QUICK, 10)
+        [lost] = await recording.lost(store, SHOP, lambda _: QUICK, 10)
         if who == "theirs":
             await deliverer.succeed(id_, token)
         else:

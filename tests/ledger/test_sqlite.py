@@ -101,7 +101,7 @@ async def test_a_clock_that_is_set_back(timed):
     [running] = await claimed(timed)
 
     timed.hands.now -= HOUR
-    await recording.lost(timed, None, policy_of, 10)
+    await recording.lost(timed, SHOP, policy_of, 10)
 
     assert await claiming.next_due(timed, SHOP) == 1.0
     assert (await one(timed, running.id)).lease_until == timed.hands.now + 30.0
@@ -120,7 +120,7 @@ async def test_what_was_submitted_before_the_clock_was_set_back(timed, replayed)
     created = (await one(timed, id_)).created
 
     timed.hands.now -= HOUR
-    await recording.lost(timed, None, policy_of, 10)
+    await recording.lost(timed, SHOP, policy_of, 10)
 
     assert await claiming.next_due(timed, SHOP) == 0
     assert (await queries.queue(timed, None)).oldest == 0
