@@ -62,11 +62,10 @@ class Ledger:
 
     def __init__(self) -> None:
         """Start the ledger's thread; use `open` instead."""
-        started: concurrent.futures.Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]
-        started = concurrent.futures.Future()
+        started = concurrent.futures.Future[asyncio.AbstractEventLoop]()
         self._thread = threading.Thread(target=_run, args=(started,), name="grpc-backoff-ledger", daemon=True)
         self._thread.start()
-        self._loop, self._stop = started.result()
+        self._loop = started.result()
         self._process = os.getpid()
         self._doing: set[concurrent.futures.Future[Any]] = set()
         self._closing = threading.Lock()
@@ -105,7 +104,7 @@ class Ledger:
                 self._end()
 
     def _end(self) -> None:
-        self._loop.call_soon_threadsafe(self._stop.set)
+        self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
 
     def _wait(self, work: Coroutine[object, object, ResultT], remedy: str = "") -> ResultT:
@@ -224,15 +223,12 @@ class Ledger:
     wait = _blocking(on_asyncio.Ledger.wait)
 
 
-def _run(started: concurrent.futures.Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]) -> None:
-    """Run an event loop until the event is set; tasks that are left are then cancelled, and so are their waiters."""
-
-    async def serve() -> None:
-        stop = asyncio.Event()
-        started.set_result((asyncio.get_running_loop(), stop))
-        await stop.wait()
-
-    asyncio.run(serve())
+def _run(started: concurrent.futures.Future[asyncio.AbstractEventLoop]) -> None:
+    """Run an event loop until it is stopped; tasks that are left are then cancelled, and so are their waiters."""
+    with asyncio.Runner() as runner:
+        loop = runner.get_loop()
+        started.set_result(loop)
+        loop.run_forever()
 
 
 def _in_threads(hooks: LedgerHooks | None) -> LedgerHooks | None:
