@@ -91,13 +91,8 @@ class Caller:
         code, report = error.code().name, _core_report(error, Link.OPEN)
         trailing, initial = _pairs(error.trailing_metadata()), _pairs(error.initial_metadata())
         late = ran_out(FailedAttempt(code, cut=call_texts.was_cut(report)), limit, took)
-        failure = FailedAttempt(
-            TIMED_OUT if late else code,
-            hint=read_hint(trailing, initial, time.time),
-            own_timeout=took >= limit,
-            oversized=call_texts.is_oversized(report),
-            never_ran=call_texts.never_ran(report, (*initial, *trailing)),
-        )
+        failure = failure_of(report, trailing, initial)
+        failure = failure._replace(code=TIMED_OUT if late else code, own_timeout=took >= limit)
         refresh = self._announcer.hooks().refresh_credentials
         renewed = False
         if refresh is not None and code == grpc.StatusCode.UNAUTHENTICATED.name:
@@ -113,6 +108,16 @@ class Caller:
             _LOG.exception("%s: the hook refresh_credentials raised", self._target)
             return False
         return True
+
+
+def failure_of(report: call_texts.Report, trailing: Metadata, initial: Metadata = ()) -> FailedAttempt:
+    """Return what a report and the server's metadata say of a failed attempt."""
+    return FailedAttempt(
+        report.code,
+        hint=read_hint(trailing, initial, time.time),
+        oversized=call_texts.is_oversized(report),
+        never_ran=call_texts.never_ran(report, (*initial, *trailing)),
+    )
 
 
 def cut(details: str) -> str:

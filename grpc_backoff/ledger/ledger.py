@@ -8,7 +8,6 @@ import dataclasses
 import os
 import re
 import socket
-import time
 import uuid
 import warnings
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -25,16 +24,15 @@ from grpc_backoff.config.core_options import SERVICE_CONFIG
 from grpc_backoff.config.file import Config, read_config, resolve_ledger
 from grpc_backoff.config.target import bare_target
 from grpc_backoff.decide.calls.call_machine import FailedAttempt
-from grpc_backoff.decide.calls.call_texts import Report, is_oversized, never_ran
+from grpc_backoff.decide.calls.call_texts import Report
 from grpc_backoff.decide.calls.events import WaitSource
-from grpc_backoff.decide.calls.server_hint import ServerHint, read_hint
+from grpc_backoff.decide.calls.server_hint import ServerHint
 from grpc_backoff.ledger import manual, preparing, queries, recording, submitting
 from grpc_backoff.ledger.announcing import Announcer
-from grpc_backoff.ledger.calling import cut
+from grpc_backoff.ledger.calling import cut, failure_of
 from grpc_backoff.ledger.delivery import Delivery
 from grpc_backoff.ledger.errors import LedgerLimitError, LedgerStateError, LedgerUnavailableError, wrong_type
 from grpc_backoff.ledger.operation_events import LedgerHooks, Listener
-from grpc_backoff.ledger.preparing import Policies, check_bytes, check_size, target_of
 from grpc_backoff.ledger.records import (
     FINISHED,
     WELL,
@@ -129,7 +127,7 @@ class Ledger:
             raise TypeError(wrong_type("rng", rng, "a source of random numbers, such as random.Random()"))
         self.store = store
         self.settings = settings
-        self._policies = Policies(settings, config)
+        self._policies = preparing.Policies(settings, config)
         self._waking = Waking(store)
         self._config = config
         self.hooks = hooks or LedgerHooks()
@@ -485,11 +483,11 @@ class Ledger:
             LedgerSchemaError: the tables have not been upgraded yet (LG-18).
             OptionError: the target cannot be dialled.
         """
-        await manual.pause(self.store, target_of(target))
+        await manual.pause(self.store, preparing.target_of(target))
 
     async def resume(self, target: str) -> bool:
         """End the pause of a target; return whether it was paused."""
-        resumed = await manual.resume(self.store, target_of(target))
+        resumed = await manual.resume(self.store, preparing.target_of(target))
         self._waking.notify(bare_target(target))
         self._waking.wake(target)
         return resumed
@@ -512,8 +510,8 @@ class Ledger:
             LedgerLimitError: request and metadata are larger than `max_request_bytes` (LG-11).
         """
         if request is not None:
-            check_bytes(request)
-            check_size(request, (await self.get(id)).metadata, self.settings.max_request_bytes)
+            preparing.check_bytes(request)
+            preparing.check_size(request, (await self.get(id)).metadata, self.settings.max_request_bytes)
         if not await manual.begin_anew(self.store, [_checked(id)], [OperationState.CONFLICT], request):
             raise LedgerStateError(f"operation {id} is {(await self.get(id)).state.value}, not in conflict")
         self._waking.wake_deliveries()
@@ -529,7 +527,7 @@ class Ledger:
         """
         moved, some = 0, _MANY
         while some == _MANY:
-            some = await manual.retarget(self.store, target_of(old), target_of(new), _MANY)
+            some = await manual.retarget(self.store, preparing.target_of(old), preparing.target_of(new), _MANY)
             moved += some
         self._waking.notify(bare_target(new))
         self._waking.wake(new)
@@ -590,11 +588,9 @@ class Ledger:
         if details is not None and not isinstance(details, str):
             raise TypeError(wrong_type("details", details, "text"))
         details = details or ""
-        said = read_hint(pairs, (), time.time)
+        failure = failure_of(Report(name, details, Link.OPEN, metadata=bool(pairs)), pairs)
         if hint is not None:
-            said = ServerHint(checks.pause("hint", hint), WaitSource.RETRY_AFTER)
-        report = Report(name, details, Link.OPEN, metadata=bool(pairs))
-        failure = FailedAttempt(name, said, oversized=is_oversized(report), never_ran=never_ran(report, pairs))
+            failure = failure._replace(hint=ServerHint(checks.pause("hint", hint), WaitSource.RETRY_AFTER))
         return await self._record(id, failure, cut(details), self.rng.random())
 
     async def record_success(self, id: str) -> Recorded:  # noqa: A002
