@@ -137,7 +137,7 @@ class DeliveryState:
         else:
             self.held.discard(Lease.of(operation))
             self._doubted.discard(Lease.of(operation))
-            self.tell(operation, recorded)
+            self.announce(operation, recorded)
 
     async def record_what_is_aside(self) -> None:
         """Try again to record what was set aside; its leases are extended meanwhile, so that nothing runs again."""
@@ -159,7 +159,7 @@ class DeliveryState:
         attempts = await queries.attempts(self.store, report.id)
         return (recalled(found[0], attempts, report) if found else None) or recorded
 
-    def tell(self, operation: Operation, recorded: Recorded) -> None:
+    def announce(self, operation: Operation, recorded: Recorded) -> None:
         """Announce what was recorded, and start the hook that follows."""
         if recorded.delay is not None:
             asyncio.get_running_loop().call_later(recorded.delay, self.news.set)

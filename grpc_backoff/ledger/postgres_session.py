@@ -230,7 +230,7 @@ class Sessions:
         connection.committing = False
         request.connection = connection
         try:
-            return await self._told(connection, work)
+            return await self._translated(connection, work)
         finally:
             request.broken = connection.broken or connection.stale
             if not connection.broken and connection.pgconn.transaction_status != _IDLE:
@@ -250,7 +250,7 @@ class Sessions:
         while self._free:
             await self._free.pop().close()
 
-    async def _told(self, connection: Session, work: Work[ResultT]) -> ResultT:
+    async def _translated(self, connection: Session, work: Work[ResultT]) -> ResultT:
         """Run the work and translate the server's errors."""
         try:
             return await work(connection)

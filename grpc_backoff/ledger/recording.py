@@ -73,7 +73,7 @@ class _End(NamedTuple):
             "response": self.response,
         }
 
-    def told(self) -> Recorded:
+    def result(self) -> Recorded:
         (state, _, _, _, delay, source, reason, live), row = self.change, self.row
         attempts = row.attempts + self.added
         return Recorded(row.id, state, attempts, self.code, delay, source, reason, live, row.order_key)
@@ -113,8 +113,8 @@ async def _record_all(
         if len(reports) == 1:
             return [error]
         return [(await record_ends(db, [report]))[0] for report in reports]
-    told = [outcome for outcome in outcomes if isinstance(outcome, Recorded)]
-    ended = [outcome.id for outcome in told if outcome.order_key is not None and outcome.state in WELL]
+    recorded = [outcome for outcome in outcomes if isinstance(outcome, Recorded)]
+    ended = [outcome.id for outcome in recorded if outcome.order_key is not None and outcome.state in WELL]
     await claiming.take_up_after(db, ended)
     return outcomes
 
@@ -240,7 +240,7 @@ def _write(db: Store, ends: Sequence[_End]) -> Plan[list[Recorded]]:
             [values for end, values in written if end.response is not None],
         ),
     ]
-    return [end.told() for end in ends]
+    return [end.result() for end in ends]
 
 
 def _late(db: Store, ends: Sequence[_End]) -> Plan[set[tuple[str, int | None]]]:

@@ -99,7 +99,7 @@ class SQLiteStore(Store):
         return await asyncio.shield(done)
 
     def _work(self, work: Callable[[sqlite3.Connection], ResultT]) -> ResultT:
-        with self._telling():
+        with self._translating():
             if self._connection is None:
                 self._connection = self._open()
             self._check_file()
@@ -121,7 +121,7 @@ class SQLiteStore(Store):
         return connection
 
     @contextlib.contextmanager
-    def _telling(self) -> Iterator[None]:
+    def _translating(self) -> Iterator[None]:
         """Translate the errors that SQLite raises in the block."""
         try:
             yield
@@ -217,7 +217,7 @@ class SQLiteStore(Store):
         if automatic and not connection.in_transaction:  # a transaction begun here would never be committed
             allowed = "a connection with an open transaction: execute BEGIN first"
             raise OptionError("within", "sqlite3.Connection in autocommit mode", allowed)
-        with self._telling():
+        with self._translating():
             if not connection.in_transaction:
                 cursor.execute("BEGIN IMMEDIATE")
             cursor.execute("SAVEPOINT grpc_backoff")  # all or none, however the caller handles an error

@@ -52,7 +52,7 @@ async def keep_house(state: DeliveryState, policy_of: PolicyOf) -> None:
                     await _extend(state)  # after an outage, this process's leases have expired but are not lost
                 first = time.monotonic() < look_at
                 lost += await recording.lost(state.store, state.target, policy_of, _MANY, first=first)
-                await _tell_lost(state, lost)
+                await _announce_lost(state, lost)
             if not state.is_crowded:
                 await _expire(state)
             await claiming.set_aside(state.store, state.target, _MANY, 2 * state.settings.concurrency)
@@ -71,7 +71,7 @@ async def keep_house(state: DeliveryState, policy_of: PolicyOf) -> None:
         await asyncio.sleep(pause)
 
 
-async def _tell_lost(state: DeliveryState, lost: list[Recorded]) -> None:
+async def _announce_lost(state: DeliveryState, lost: list[Recorded]) -> None:
     """Announce lost attempts, unless their operations cannot be read now; then those are left in the list."""
     if lost:
         state.news.set()
@@ -80,12 +80,12 @@ async def _tell_lost(state: DeliveryState, lost: list[Recorded]) -> None:
         while lost:
             recorded = lost.pop(0)
             if recorded.id in by_id:
-                state.tell(by_id[recorded.id], recorded)
+                state.announce(by_id[recorded.id], recorded)
 
 
 async def _expire(state: DeliveryState) -> None:
     for operation in await claiming.expire(state.store, state.target, _MANY):
-        state.tell(operation, Recorded(operation.id, operation.state, operation.attempts, live=True))
+        state.announce(operation, Recorded(operation.id, operation.state, operation.attempts, live=True))
         state.news.set()  # there may be a next operation of its order key
 
 
