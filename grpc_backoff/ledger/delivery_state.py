@@ -147,9 +147,7 @@ class DeliveryState:
                 self.aside.remove((report, operation))
                 self._settle(report, operation, answer)
 
-    async def _first_answer(
-        self, report: AttemptReport, recorded: Recorded | LedgerBusyError | LedgerStateError
-    ) -> Recorded | LedgerBusyError | LedgerStateError:
+    async def _first_answer(self, report: AttemptReport, recorded: recording.Result) -> recording.Result:
         """Return the first recording's result if its answer was lost, because a second recording counts as late."""
         if not isinstance(recorded, Recorded) or recorded.live or report.token is None:
             return recorded

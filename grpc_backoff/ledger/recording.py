@@ -19,6 +19,8 @@ from grpc_backoff.ledger.transitions import Change, LockedRow, after_failure, af
 _LOG = logging.getLogger("grpc_backoff")
 _HEAD = 1000
 """How many of the first operations of a target are examined for expired leases; see `lost`."""
+Result = Recorded | LedgerBusyError | LedgerStateError
+"""What became of a report."""
 
 
 @record
@@ -83,9 +85,7 @@ def _unreadable(operation: str, problem: str) -> LedgerStateError:
     return LedgerStateError(f"the row of operation {operation} cannot be read: {problem}; nothing was changed")
 
 
-async def record_ends(
-    db: Store, reports: Sequence[AttemptReport]
-) -> list[Recorded | LedgerBusyError | LedgerStateError]:
+async def record_ends(db: Store, reports: Sequence[AttemptReport]) -> list[Result]:
     """Record the ends of attempts, each under the lock of its row (LG-2).
 
     The result of a report whose row cannot be read, or is rejected by the database, is an error; so is that of a row
@@ -103,9 +103,7 @@ def _is_plain(report: AttemptReport) -> bool:
     return report.failure is None and report.token is not None and report.response is None
 
 
-async def _record_all(
-    db: Store, reports: Sequence[AttemptReport]
-) -> Sequence[Recorded | LedgerBusyError | LedgerStateError]:
+async def _record_all(db: Store, reports: Sequence[AttemptReport]) -> Sequence[Result]:
     """Record the ends of attempts in one transaction or, if that fails because of one of them, one by one."""
     try:
         outcomes = await db.run(lambda: _record(db, reports), Access.TRANSACTION)
