@@ -143,29 +143,27 @@ async def next_due(
 
 async def extend(db: Store, leases: Sequence[Lease], lease: float) -> set[str]:
     """Extend leases to `lease` seconds from now; return the ids of those still held (LG-6)."""
-    held, params = _held(db, leases, db.sql.skip)  # the result of a locked row is being recorded
-    text = f"{held} UPDATE {db.sql.operations} AS o SET {db.sql.lease} FROM held WHERE o.seq = held.key RETURNING id"
-    return {id_ for (id_,) in await db.rows(text, {**params, "lease": lease}, share=SOON)}
+    # The result of a row that is locked is being recorded.
+    return set(await _change_held(db, leases, db.sql.skip, db.sql.lease, {"lease": lease}))
 
 
 async def release(db: Store, leases: Sequence[Lease]) -> None:
     """Return claimed operations to the state before their claim (LG-10)."""
-    held, params = _held(db, leases, db.sql.lock)
-    text = (
-        f"{held} UPDATE {db.sql.operations} AS o "
-        "SET state = CASE o.attempts WHEN 0 THEN 'pending' ELSE 'waiting_for_retry' END, "
-        f"next_attempt_at = o.claimed_from, {NO_LEASE} FROM held WHERE o.seq = held.key RETURNING id"
-    )
-    await db.rows(text, params, share=SOON)
+    state = "CASE o.attempts WHEN 0 THEN 'pending' ELSE 'waiting_for_retry' END"
+    await _change_held(db, leases, db.sql.lock, f"state = {state}, next_attempt_at = o.claimed_from, {NO_LEASE}", {})
 
 
-def _held(db: Store, leases: Sequence[Lease], lock: str) -> tuple[str, dict[str, object]]:
-    """Return a query for the operations that are held, in an order in which two of them never deadlock."""
+async def _change_held(
+    db: Store, leases: Sequence[Lease], lock: str, changes: str, params: Mapping[str, object]
+) -> list[str]:
+    """Change the operations that are held, in an order in which two of them never deadlock; return their ids."""
     text = (
         f", held AS (SELECT o.seq AS key FROM {db.sql.operations} o "
-        f"JOIN r ON o.id = r.id AND o.lease_token = r.token WHERE o.state = 'in_progress' ORDER BY o.id{lock})"
+        f"JOIN r ON o.id = r.id AND o.lease_token = r.token WHERE o.state = 'in_progress' ORDER BY o.id{lock}) "
+        f"UPDATE {db.sql.operations} AS o SET {changes} FROM held WHERE o.seq = held.key RETURNING id"
     )
-    return db.with_rows(("id", "token"), leases, text)
+    held = db.with_rows(("id", "token"), leases, text)
+    return [id_ for (id_,) in await db.rows(held.text, {**held.params, **params}, share=SOON)]
 
 
 # Order keys.

@@ -197,13 +197,14 @@ class PostgresStore(Store):
             return {}
         leases = [(report.id, report.token) for report in reports]
         try:
-            found = await self.rows(*self.with_rows(("id", "token"), leases, _SUCCEEDED), Access.LIMITED)
+            succeeded = self.with_rows(("id", "token"), leases, _SUCCEEDED)
+            found = await self.run(lambda: one(succeeded), Access.LIMITED)
         except (LedgerBusyError, LedgerStateError):  # about one of them; nothing was written
             return {}
         await claiming.take_up_after(self, [id_ for id_, _, _, order_key in found if order_key is not None])
-        succeeded = OperationState.SUCCEEDED
+        state = OperationState.SUCCEEDED
         return {
-            (id_, token): Recorded(id_, succeeded, attempts, "OK", live=True, order_key=order_key)
+            (id_, token): Recorded(id_, state, attempts, "OK", live=True, order_key=order_key)
             for id_, token, attempts, order_key in found
         }
 

@@ -125,7 +125,7 @@ def _record(db: Store, reports: Sequence[AttemptReport]) -> Plan[list[Recorded |
         left = [(index, report) for index, report in left if some[report.id][0] != index]
         which = f"JOIN r ON o.id = r.id ORDER BY o.id{db.sql.lock}"  # ordered, so that two never deadlock
         text = f", {_locked(db, which)}"
-        [found] = yield [Statement(*db.with_rows(("id",), [(id_,) for id_ in some], text))]
+        [found] = yield [db.with_rows(("id",), [(id_,) for id_ in some], text)]
         read, problems = locked_rows(found)
         recorded = yield from _write(db, [_End.of(row, some[row.id][1]) for row in read])
         outcomes |= {some[report.id][0]: report for report in recorded}
@@ -249,7 +249,7 @@ def _late(db: Store, ends: Sequence[_End]) -> Plan[set[tuple[str, int | None]]]:
     text = (
         f"SELECT a.operation_id, a.token FROM {db.sql.attempts} a JOIN r ON a.operation_id = r.id AND a.token = r.token"
     )
-    [found] = yield [Statement(*db.with_rows(("id", "token"), late, text))]
+    [found] = yield [db.with_rows(("id", "token"), late, text)]
     return {(id_, token) for id_, token in found}
 
 
@@ -258,7 +258,7 @@ def _each(db: Store, text: str, rows: Sequence[Mapping[str, object]]) -> list[St
     if not rows:
         return []
     columns = [*dict.fromkeys(re.findall(r"\br\.(\w+)", text))]
-    return [Statement(*db.with_rows(columns, [[row[name] for name in columns] for row in rows], text), answers=False)]
+    return [db.with_rows(columns, [[row[name] for name in columns] for row in rows], text, answers=False)]
 
 
 async def set_backoff(db: Store, id: str, seconds: float, policy_of: PolicyOf) -> bool:  # noqa: A002 - an operation's

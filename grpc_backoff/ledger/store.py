@@ -101,10 +101,10 @@ class Store(abc.ABC):
         """Return a query that returns these values in one column, and its parameters."""
         return self.table((name,), [(value,) for value in values])
 
-    def with_rows(self, columns: Sequence[str], rows: Sequence[Row], text: str) -> tuple[str, dict[str, object]]:
-        """Return a statement in whose text these rows are the table `r`, and its parameters."""
+    def with_rows(self, columns: Sequence[str], rows: Sequence[Row], text: str, *, answers: bool = True) -> Statement:
+        """Return a statement in whose text these rows are the table `r`."""
         table, params = self.table(columns, rows)
-        return f"WITH r ({', '.join(columns)}) AS ({table}) {text}", params
+        return Statement(f"WITH r ({', '.join(columns)}) AS ({table}) {text}", params, answers)
 
     def possible(self, ids: Sequence[str]) -> Sequence[str]:
         """Return those of some ids that an operation can have."""

@@ -64,7 +64,7 @@ def _insert(db: Store, submissions: Sequence[Submission]) -> Statement:
     later = _later(submissions)
     insert = _inserting(db, f"SELECT {_new(db, '', later)} FROM r WHERE true", later)
     rows = [*map(_stored, submissions)]
-    return Statement(*db.with_rows(Submission._fields, rows, f"{insert} RETURNING id"))
+    return db.with_rows(Submission._fields, rows, f"{insert} RETURNING id")
 
 
 def _check_later(db: Store, submissions: Sequence[Submission]) -> None:
@@ -99,7 +99,7 @@ def _known(db: Store, submissions: Sequence[Submission]) -> Statement:
         f"{found} o.id = r.id UNION ALL "
         f"{found} {where}o.method = r.method AND o.idempotency_key = r.idempotency_key AND o.id <> r.id"
     )
-    return Statement(*db.with_rows(columns, rows, text))
+    return db.with_rows(columns, rows, text)
 
 
 def _key_locks(db: Store, submissions: Sequence[Submission]) -> list[Statement]:
@@ -108,8 +108,7 @@ def _key_locks(db: Store, submissions: Sequence[Submission]) -> list[Statement]:
     if not keys or not db.sql.key_lock:
         return []
     lock = db.sql.key_lock.format("r.target", "r.order_key")
-    text, params = db.with_rows(("target", "order_key"), keys, f"SELECT {lock} FROM r")
-    return [Statement(text, params, answers=False)]
+    return [db.with_rows(("target", "order_key"), keys, f"SELECT {lock} FROM r", answers=False)]
 
 
 def statement(db: Store, submission: Submission, style: ParameterStyle | None = None) -> tuple[str, tuple[object, ...]]:
