@@ -119,13 +119,15 @@ def prepared(
     check_size(content, pairs, settings.max_request_bytes)
     _check_keys(idempotency_key, order_key)
     text = policies.stored(policies.text(method, policy), store)
-    times = _window(not_before, not_after)
+    first, last = _time("not_before", not_before), _time("not_after", not_after)
+    if first is not None and last is not None and last <= first:
+        raise OptionError("not_after", not_after, "a time after not_before")
     most = settings.max_request_bytes
     if keep_response is not None and not (type(keep_response) is int and 0 < keep_response <= most):
         raise OptionError("keep_response", keep_response, f"a number of bytes from 1 to max_request_bytes ({most})")
     id_, trace_id = str(uuid.uuid4()), current_trace_id()
     return Submission(
-        id_, target, method, content, pairs, text, trace_id, idempotency_key, order_key, *times, keep_response
+        id_, target, method, content, pairs, text, trace_id, idempotency_key, order_key, first, last, keep_response
     )
 
 
@@ -154,17 +156,10 @@ def _storable_metadata(metadata: Iterable[tuple[str, str | bytes]] | None, allow
     return pairs
 
 
-def _window(not_before: float | None, not_after: float | None) -> tuple[float | None, float | None]:
-    """Return the times between which the attempts begin."""
-    first = None if not_before is None else _time("not_before", not_before)
-    last = None if not_after is None else _time("not_after", not_after)
-    if first is not None and last is not None and last <= first:
-        raise OptionError("not_after", not_after, "a time after not_before")
-    return first, last
-
-
-def _time(name: str, value: object) -> float:
+def _time(name: str, value: object) -> float | None:
     """Check a time in seconds since the epoch; databases have a latest one, and milliseconds are beyond it."""
+    if value is None:
+        return None
     seconds = checks.pause(name, value)
     if seconds > _LATEST:
         raise OptionError(name, value, "seconds since the epoch, at most those of the year 9999")
