@@ -87,7 +87,6 @@ class Connection(LiveConnection, Protocol):
         ...
 
 
-ConnectionT = TypeVar("ConnectionT", bound=Connection)
 ConnectionT_co = TypeVar("ConnectionT_co", bound=Connection, covariant=True)
 
 

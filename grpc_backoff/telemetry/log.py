@@ -26,14 +26,7 @@ _LOG = getLogger("grpc_backoff")
 FIELDS: Final = ("target", "method", "attempt", "delay", "code", "trace_id", "operation_id")
 """The attributes of every record. `delay` is the time to the next attempt in seconds; `operation_id` is a call's id."""
 
-_SLOTS = {
-    "opened": DEBUG,
-    "serving": DEBUG,
-    "unhealthy": INFO,
-    "retiring": INFO,
-    "condemned": INFO,
-    "closed": DEBUG,
-}
+_SLOT, _OF_SLOT = "slot %d%s: {}, because %s", "slot place why"
 _REDIALLED = "grpc's core redialled by itself for a call that was assigned to the connection just as it ended"
 _ANSWERED = "slot %d%s: its peer answered after %.3g s; it was asked, because %s"
 _NOT_HEDGED = "%s has no answer yet; copy %d is not sent for %.3g s, because %s"
@@ -52,11 +45,13 @@ _LINES = {
     "BackoffReset": (DEBUG, "backoff reset", ""),
     "Closed": (DEBUG, "closed", ""),
     "NameResolution": (INFO, "the known addresses stay in use: %s", "failure"),
-    **{
-        f"Slot{word.title()}": (level, f"slot %d%s: {word}, because %s", "slot place why")
-        for word, level in _SLOTS.items()
-    },
-    "LivenessAsked": (DEBUG, "slot %d%s: asked whether its peer is alive, because %s", "slot place why"),
+    "SlotOpened": (DEBUG, _SLOT.format("opened"), _OF_SLOT),
+    "SlotServing": (DEBUG, _SLOT.format("serving"), _OF_SLOT),
+    "SlotUnhealthy": (INFO, _SLOT.format("unhealthy"), _OF_SLOT),
+    "SlotRetiring": (INFO, _SLOT.format("retiring"), _OF_SLOT),
+    "SlotCondemned": (INFO, _SLOT.format("condemned"), _OF_SLOT),
+    "SlotClosed": (DEBUG, _SLOT.format("closed"), _OF_SLOT),
+    "LivenessAsked": (DEBUG, _SLOT.format("asked whether its peer is alive"), _OF_SLOT),
     "LivenessAnswered": (DEBUG, _ANSWERED, "slot place took why"),
     "CallSucceeded": (DEBUG, "%s succeeded on attempt %d after %.3g s", "method attempt took"),
     "CallHedged": (DEBUG, "%s has no answer yet; copy %d was sent", "method attempt"),
@@ -76,7 +71,8 @@ logs_info: Callable[[], bool] = partial(_LOG.isEnabledFor, INFO)
 
 def listens(event: Happened | CallEvent) -> bool:
     """Return whether this event may be logged, for callers that need not start a thread if it is not."""
-    return _LOG.isEnabledFor(WARNING if type(event).__name__ == "CallExhausted" else INFO)
+    level, _, _ = _LINES[event.kind if isinstance(event, Happened) else type(event).__name__]
+    return _LOG.isEnabledFor(max(level, INFO))
 
 
 def log_event(event: Happened | CallEvent) -> None:

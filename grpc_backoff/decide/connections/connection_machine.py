@@ -270,14 +270,12 @@ class StartAttempt(NamedTuple):
     """Dial now.
 
     Attributes:
-        number: the attempt's number in its series.
         limit: how many seconds the attempt may take; the machine's own timer ends it then.
         last_life: how many seconds the last connection lasted; infinity if there was none, and None if an answer or
             credit pays for this attempt (CB-15).
         familiar: whether this side has just closed a connection on which the peer had answered (CB-15).
     """
 
-    number: int
     limit: float
     last_life: float | None = math.inf
     familiar: bool = False
@@ -386,7 +384,7 @@ class ConnectionMachine(NamedTuple):
         # manager.
         wake = min(limit, planned) if schedule.shared and schedule.failing else limit
         notices = _tell_others(state, event) if schedule.failing else []
-        start = StartAttempt(number, limit - now, state.last_life, now < schedule.familiar)
+        start = StartAttempt(limit - now, state.last_life, now < schedule.familiar)
         return state, [start, Emit(event), ArmTimer(wake), *notices]
 
     def _sleep(self, state: ConnectionState, phase: ConnectionPhase, now: float) -> Step:
