@@ -34,14 +34,6 @@ _POLL, _POLLS = 0.01, 25
 """How often, in seconds, and how many times to check for the server's status of a call whose write has failed."""
 
 
-def _any_end(_call: grpc.aio.Call) -> bool:
-    return True
-
-
-def _no_end(_call: grpc.aio.Call) -> bool:
-    return False
-
-
 @record
 class Callbacks(NamedTuple):
     """What a core channel tells its owner, and what it asks.
@@ -57,12 +49,12 @@ class Callbacks(NamedTuple):
 
     drained: Callable[[], None] = unheard
     changed: Callable[[], None] = unheard
-    judge: Callable[[grpc.aio.Call], bool] = _any_end
+    judge: Callable[[grpc.aio.Call], bool] = lambda _call: True
     noticed: Callable[[], None] = unheard
     ending: Callable[[], None] = unheard
 
 
-_NO_OWNER = Callbacks(judge=_no_end)
+_NO_OWNER = Callbacks(judge=lambda _call: False)
 
 
 def _shut_down(_try_to_connect: bool) -> int:

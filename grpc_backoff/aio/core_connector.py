@@ -157,7 +157,8 @@ class CoreConnection(CoreDial):
     def _notify_on(self, shown: int) -> None:
         self.core_channel.watch(shown)
 
-    def _fail_calls(self, details: str) -> None:
+    def fail(self, details: str) -> None:
+        """End every call with UNAVAILABLE."""
         self.core_channel.fail(details)
 
     def _ask(self) -> None:

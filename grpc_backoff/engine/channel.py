@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import grpc
 
@@ -18,23 +18,10 @@ if TYPE_CHECKING:
     from grpc_backoff.config.credentials import CredentialsSource
     from grpc_backoff.config.sources import Effective
     from grpc_backoff.engine.environment import ListenersOfChannel
+    from grpc_backoff.engine.pending import Connections
 
 _REFRESHED = "refresh_connection() was called"
 _ROTATED = "the files of its credentials have changed"
-
-
-if TYPE_CHECKING:
-
-    class Refreshable(Protocol):
-        """A channel's part in a pool of connections, or the whole pool."""
-
-        def refresh(self, why: str) -> None:
-            """Replace every connection (PO-9). Thread-safe."""
-            ...
-
-        def reset(self) -> None:
-            """Reset the backoff of every slot (CB-9, PO-4). Thread-safe."""
-            ...
 
 
 class BaseChannel:
@@ -46,7 +33,7 @@ class BaseChannel:
     _multicallables: ClassVar[Mapping[str, Any]]
     """Multicallable classes, by the name of the method that creates each."""
     _listeners: ListenersOfChannel
-    _connections: Refreshable
+    _connections: Connections
     closing = True  # until the constructor has finished
 
     def _take(

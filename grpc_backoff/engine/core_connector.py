@@ -98,11 +98,7 @@ class Keepalive:
     """
 
     slower = 1
-    """How many times rarer the pings are than the options say."""
-
-    def complained(self) -> None:
-        """Make pings half as frequent, from the next connection on."""
-        self.slower *= 2
+    """How many times rarer the pings of the next connection are than the options say."""
 
 
 class Reporting:

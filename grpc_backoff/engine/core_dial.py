@@ -75,7 +75,7 @@ class CoreDial(Stepper[m.Input], Reporting):
         """Ask why the dial failed, and feed the answer. The call never leaves the process."""
 
     @abstractmethod
-    def _fail_calls(self, details: str) -> None:
+    def fail(self, details: str) -> None:
         """End every call with UNAVAILABLE."""
 
     @abstractmethod
@@ -133,7 +133,7 @@ class CoreDial(Stepper[m.Input], Reporting):
         """Make pings rarer if the text of a failed call says that the server got too many, once. Thread-safe."""
         if not self._complained and says_too_many_pings(details):
             self._complained = True
-            self._connector.keepalive.complained()
+            self._connector.keepalive.slower *= 2
 
     def _look_for_complaint(self) -> None:
         """Look whether the ends of calls say that the server got too many pings, unless they are heard as they end."""
@@ -169,7 +169,7 @@ class CoreDial(Stepper[m.Input], Reporting):
             case m.Redialled(late):
                 owner.redialled(late=late)
             case m.EndCalls(details):
-                self._fail_calls(details)
+                self.fail(details)
             case m.Close(spare):
                 self._cancel_timer()
                 self.answered = unheard

@@ -21,10 +21,6 @@ _RENEWAL: ContextVar[list[Done] | None] = ContextVar("grpc_backoff_renewal", def
 """The renewal of credentials during which the current code runs. Calls made by it must not wait for that renewal."""
 
 
-def _nothing(_answer: object) -> None:
-    """Ignore what a hook returns."""
-
-
 @record
 class Run(NamedTuple):
     """A hook that has to run, once.
@@ -85,7 +81,7 @@ class ChannelHooks:
             if function is None:
                 done(None)
                 return None
-            return Run(function, context.copy(), _nothing, lambda _: self._tell([done], None))
+            return Run(function, context.copy(), lambda _answer: None, lambda _: self._tell([done], None))
         with self._lock:
             if self._renewal is not None:
                 self._renewal.append(done)

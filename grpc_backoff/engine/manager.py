@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from grpc_backoff.base import stepping
 from grpc_backoff.base.status import ConnectionStatus, Failure, Loss, Stage, State
@@ -25,35 +25,10 @@ if TYPE_CHECKING:
     from grpc_backoff.connection.clock import Clock
     from grpc_backoff.connection.connector import AttemptInFlight, CallbackConnector, LiveConnection
     from grpc_backoff.engine.home import Home
+    from grpc_backoff.engine.pool import SlotReceiver
 
 _LOG = logging.getLogger(__name__)
 _CLOSED = m.ConnectionPhase.CLOSED  # up to Python 3.11, access to a member is slow
-
-
-if TYPE_CHECKING:
-
-    class Receiver(Protocol):
-        """What a manager works for: it has pending calls, and hears of the connection. It runs no user code (TH-5a)."""
-
-        def __len__(self) -> int:
-            """Return how many calls are pending."""
-            ...
-
-        def release(self) -> None:
-            """Start all pending calls, because there is a connection."""
-            ...
-
-        def fail(self) -> None:
-            """Fail the pending calls that do not survive a failed attempt (CH-3)."""
-            ...
-
-        def hear(self, event: Happened) -> None:
-            """Handle an event."""
-            ...
-
-        def changed(self, state: State) -> None:
-            """Handle a new state of the machine; its effects follow."""
-            ...
 
 
 _MOST_NEWS = 64
@@ -81,7 +56,7 @@ class ConnectionManager(Stepper[m.Input], Generic[ConnectionT]):
         self,
         machine: m.ConnectionMachine,
         connector: CallbackConnector[ConnectionT],
-        receiver: Receiver,
+        receiver: SlotReceiver,
         *,
         home: Home,
         clock: Clock,

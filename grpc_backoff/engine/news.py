@@ -124,7 +124,10 @@ class NewsDesk:
             self._pools.add(pool)
             if network:
                 self._followers.add(pool)
-                self._watch_network()
+                if self._network is None:
+                    from grpc_backoff.engine.network import NetworkWatcher  # noqa: PLC0415 - few channels watch it
+
+                    self._network = NetworkWatcher(lambda: self._tell(self._followers, NETWORK))
             if home is None:
                 return None
             sleeper = self._sleepers.get(id(home))
@@ -132,12 +135,6 @@ class NewsDesk:
                 sleeper = self._sleepers[id(home)] = Sleeper(home)
         sleeper.join(pool)
         return sleeper
-
-    def _watch_network(self) -> None:
-        if self._network is None:
-            from grpc_backoff.engine.network import NetworkWatcher  # noqa: PLC0415 - few channels watch the network
-
-            self._network = NetworkWatcher(self._changed)
 
     def leave(self, pool: Pool) -> None:
         """Stop notifying a pool."""
@@ -151,9 +148,12 @@ class NewsDesk:
 
     def tell(self, why: str) -> None:
         """Notify every pool. Thread-safe."""
+        self._tell(self._pools, why)
+
+    def _tell(self, pools: WeakSet[Pool], why: str) -> None:
         with self._lock:
-            pools = tuple(self._pools)
-        for pool in pools:
+            known = tuple(pools)
+        for pool in known:
             pool.tell_news(why)
 
     def seeks(self, pool: Pool, spot: Hashable) -> None:
@@ -186,12 +186,6 @@ class NewsDesk:
         for other, spot in found:
             if other is not pool:
                 other.tell_news(REACHED, spot)
-
-    def _changed(self) -> None:
-        with self._lock:
-            pools = tuple(self._followers)
-        for pool in pools:
-            pool.tell_news(NETWORK)
 
 
 NEWS = NewsDesk()

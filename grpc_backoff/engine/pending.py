@@ -33,8 +33,8 @@ class AnyCall(Protocol):
         ...
 
 
-class Observed(Protocol):
-    """The connection for which calls wait."""
+class Connections(Protocol):
+    """A channel's part in a pool of connections, or the whole pool."""
 
     @property
     def waits_for_room(self) -> bool:
@@ -49,6 +49,14 @@ class Observed(Protocol):
         """Seek another connection for a retry (RT-15); see `BasePool.seek_another`."""
         ...
 
+    def refresh(self, why: str) -> None:
+        """Replace every connection (PO-9). Thread-safe."""
+        ...
+
+    def reset(self) -> None:
+        """Reset the backoff of every slot (CB-9, PO-4). Thread-safe."""
+        ...
+
 
 class PendingCalls:
     """One channel's pending calls, in order of arrival.
@@ -57,7 +65,7 @@ class PendingCalls:
         pool: the connection's pool, or a channel's share in it; set before the first call arrives.
     """
 
-    pool: Observed
+    pool: Connections
     no_connection_error: ClassVar[type[NoConnectionError]]
     """The `NoConnectionError` of this API."""
 

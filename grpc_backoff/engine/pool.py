@@ -63,9 +63,10 @@ _READY, _TRANSIENT_FAILURE = State.READY, State.TRANSIENT_FAILURE  # up to Pytho
 
 
 class SlotReceiver:
-    """What a slot's manager knows of its pool: a queue of pending calls, and a receiver of events and states.
+    """What a slot's manager works for: a queue of pending calls, and a receiver of events and states.
 
-    Without a pool, because the slot was closed, it is an empty queue, and what it receives is lost.
+    It runs no user code (TH-5a). Without a pool, because the slot was closed, the queue is empty, and what is received
+    is lost.
     """
 
     __slots__ = ("endpoint", "number", "pool")
@@ -95,7 +96,7 @@ class SlotReceiver:
             self.pool.hear(self, event)
 
     def changed(self, state: State) -> None:
-        """Tell the pool of the slot's new state."""
+        """Tell the pool of the slot's new state, before the effects that come with it."""
         if self.pool is not None:
             self.pool.changed(self.number, state)
 
@@ -235,6 +236,7 @@ class SlotRules(Generic[ConnectionT, ConnectorT]):
 
     def leave_alone(self) -> None:
         """Do nothing any more, without a word, because the connections belong to another process (FK-1)."""
+        self._of = None
 
 
 class BasePool(ABC, Generic[ConnectionT, ConnectorT]):

@@ -18,13 +18,6 @@ if TYPE_CHECKING:
 Options = Sequence[tuple[str | bytes, object]]
 
 
-def _load_health() -> None:
-    """Import what the watches of the servers' health need (CH-12)."""
-    from grpc_backoff.engine import health  # noqa: PLC0415 - few channels watch it
-
-    health.problem_of(health.request_for(""))
-
-
 class PoolSetup:
     """What a pool dials, how, and when.
 
@@ -63,7 +56,9 @@ class PoolSetup:
         if pooling.watch_network:
             from grpc_backoff.engine import network  # noqa: F401, PLC0415 - as long as there are free files
         if pooling.health_service is not None:
-            _load_health()
+            from grpc_backoff.engine import health  # noqa: PLC0415 - few channels watch it (CH-12)
+
+            health.problem_of(health.request_for(""))
         if pooling.round_robin or pooling.resolve_every or pooling.health_service is not None:
             from grpc_backoff.config.places import read_place  # noqa: PLC0415 - few channels need it
             from grpc_backoff.engine import resolver  # noqa: F401, PLC0415

@@ -296,9 +296,6 @@ class CoreConnection(CoreDial, Gate):
     def _notify_on(self, _shown: int) -> None:
         self._connector.conductor.watch(self)  # which looks from time to time, whatever the state
 
-    def _fail_calls(self, details: str) -> None:
-        self.fail(details)
-
     def _ask(self) -> None:
         ask: Callable[..., object] = self.channel.unary_unary(EXPLAIN_METHOD)
         explained = m.Explained("OK", "")
