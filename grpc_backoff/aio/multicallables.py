@@ -121,12 +121,6 @@ class MultiCallable(Sender):
         made: Callable[..., grpc.aio.Call] = getattr(channel, self.arity)(self.method, *signature)
         return made
 
-    def _ready(self) -> CallConnection | None:
-        """Return the connection that calls may use right now, with grpc's multicallable on it; None without one."""
-        if _get_running_loop() is not self._loop:
-            self.channel.refuse_elsewhere()
-        return None if self.channel.closing else self.connection()
-
     def connection(self, avoid: Container[object] | None = None) -> CallConnection | None:
         """Create grpc's multicallable on the current connection and return the connection; None if there is none.
 
@@ -197,11 +191,11 @@ class MultiCallable(Sender):
                 return self._make_intercepted(request, arguments)
         wait_for_ready = bool(self._config.wait_for_ready if waits is None else waits)
         timeout, limit = arguments.timeout, self._config.timeout
+        channel.refuse_if_closed()
         if policy is None and not wait_for_ready and limit is None:
-            connection = self._ready()
+            connection = self.connection()
             if connection is not None:
                 return self._enter(connection.core_channel, request, arguments, timeout, arguments.metadata)
-        channel.refuse_if_closed()
         if arguments.credentials is not None and not channel._secure:
             raise grpc.aio.UsageError(_CREDENTIALS_NEED_TLS)
         machine = self._rules(policy, waits, may_break=policy is None and channel._pool.has_connection)
@@ -294,9 +288,9 @@ class _OneRequest(MultiCallable):
         compression: grpc.Compression | None = None,
     ) -> Any:
         """Call the method; see the multicallables of `grpc.aio`."""
-        # CH-5: all the overhead of a call on a READY channel is here and in `CoreChannel.ended`. `_ready` and `began`
-        # are inlined, because their code drops out of the processor's caches while a call waits for its answer, so each
-        # function that the next call runs through would cost a microsecond or two.
+        # CH-5: all the overhead of a call on a READY channel is here and in `CoreChannel.ended`. `connection` and
+        # `began` are inlined, because their code drops out of the processor's caches while a call waits for its answer,
+        # so each function that the next call runs through would cost a microsecond or two.
         channel, core = self.channel, self._core
         if (
             core is None
@@ -336,12 +330,7 @@ class _RequestStream(MultiCallable):
         compression: grpc.Compression | None = None,
     ) -> Any:
         """Call the method; see the multicallables of `grpc.aio`."""
-        roundabout = wait_for_ready or not self._plain or getattr(self.channel, self._interceptors)
-        connection = None if roundabout else self._ready()
-        arguments = Arguments(timeout, metadata, credentials, wait_for_ready, compression)
-        if connection is None:
-            return self._make_call(request_iterator, arguments)
-        return self._enter(connection.core_channel, request_iterator, arguments, timeout, metadata)
+        return self._make_call(request_iterator, Arguments(timeout, metadata, credentials, wait_for_ready, compression))
 
 
 class _UnaryUnary(_OneRequest, grpc.aio.UnaryUnaryMultiCallable):  # type: ignore[type-arg] # generic at run time since 1.7x only
