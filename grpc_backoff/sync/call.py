@@ -425,7 +425,11 @@ def leave(connection: CoreConnection, token: object, code: grpc.StatusCode | Non
     connection.ended(token)
 
 
+def is_main() -> bool:
+    """Return whether the calling thread is the main one."""
+    return threading.current_thread() is threading.main_thread()
+
+
 def longest_sleep() -> float:
     """Return the longest time that this thread may sleep at once, in seconds."""
-    is_main = threading.current_thread() is threading.main_thread()
-    return _LONGEST_SLEEP_OF_MAIN if is_main else _LONGEST_SLEEP
+    return _LONGEST_SLEEP_OF_MAIN if is_main() else _LONGEST_SLEEP

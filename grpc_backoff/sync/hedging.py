@@ -14,8 +14,7 @@ from grpc_backoff.decide.calls import hedging_machine as h
 from grpc_backoff.engine.call import CallSetup
 from grpc_backoff.grpcio.private import Status
 from grpc_backoff.grpcio.sync_private import error_of, failure_of, may_serve, read_first
-from grpc_backoff.sync import workers
-from grpc_backoff.sync.call import Attempts, Entry
+from grpc_backoff.sync.call import Attempts, Entry, is_main
 from grpc_backoff.sync.future_call import FutureCall
 from grpc_backoff.sync.hedged_call import Hedged, HedgedBlockingCall
 from grpc_backoff.sync.rendezvous import FutureRendezvous, StreamRendezvous
@@ -142,7 +141,7 @@ def make_hedged(setup: CallSetup[Attempts], style: str, *, stream: bool) -> obje
         return responses
     if style != "future" and may_serve():
         blocking = HedgedBlockingCall(setup)
-        response, made = blocking.run_for_main() if workers.is_main() else blocking.run()
+        response, made = blocking.run_for_main() if is_main() else blocking.run()
         return (response, made) if style == "with_call" else response
     call = _HedgedCall(setup)
     made = FutureRendezvous(call)

@@ -83,11 +83,6 @@ def _withdraw(worker: _Worker) -> bool:
     return True
 
 
-def is_main() -> bool:
-    """Return whether the calling thread is the main one."""
-    return threading.current_thread() is threading.main_thread()
-
-
 def work(work: Callable[[], Any], interrupted: Callable[[], object]) -> Any:
     """Do some work in another thread, and return what it returns, or raise what it raises.
 
