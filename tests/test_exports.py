@@ -154,7 +154,7 @@ def test_star_import():
 
 
 OPTIONAL = ("click", "rich", "h2", "google.protobuf", "google.rpc", "opentelemetry", "email.utils")
-DECISION = ("account", "budget", "decision", "events", "call_machine", "replay", "retry_machine", "server_hint")
+DECISION = ("budget", "decision", "events", "call_machine", "replay", "retry_machine", "server_hint")
 
 
 @pytest.mark.parametrize(

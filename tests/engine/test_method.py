@@ -9,7 +9,7 @@ import pytest
 
 import grpc_backoff
 from grpc_backoff import aio
-from grpc_backoff.engine.method import Arguments, replaced
+from grpc_backoff.engine.method import Arguments
 from grpc_backoff.grpcio.private import NOWHERE
 from tests.echo import EchoStub
 
@@ -54,13 +54,6 @@ async def test_it_takes_methods_of_ours_alone():
             ):
                 with pytest.raises(TypeError, match=f"^multicallable={kind}: {expected}"):
                     grpc_backoff.retrying(given, "standard")
-
-
-def test_metadata_in_place_of_others():
-    """RT-4: renewed metadata replaces the caller's entries with the same keys; other entries keep their order."""
-    given = (("a", "1"), ("token", "old"), ("b", b"2"), ("token", "older"))
-    assert replaced(given, (("token", "new"),)) == (("a", "1"), ("b", b"2"), ("token", "new"))
-    assert replaced(None, (("token", "new"),)) == (("token", "new"),)
 
 
 def test_which_arguments_grpc_rejects():

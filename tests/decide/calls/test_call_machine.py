@@ -465,3 +465,10 @@ def test_a_step_changes_nothing_but_its_result():
     for given in (m.NotConnected(), m.FailedAttempt("UNAVAILABLE"), m.OkStatus()):
         one, other = (run.machine.step(run.state, given, 101.0, run.around) for _ in range(2))
         assert one == other
+
+
+def test_metadata_in_place_of_others():
+    """RT-4: renewed metadata replaces the caller's entries with the same keys; other entries keep their order."""
+    given = (("a", "1"), ("token", "old"), ("b", b"2"), ("token", "older"))
+    assert m.replaced(given, (("token", "new"),)) == (("a", "1"), ("b", b"2"), ("token", "new"))
+    assert m.replaced(None, (("token", "new"),)) == (("token", "new"),)
