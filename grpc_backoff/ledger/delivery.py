@@ -138,8 +138,7 @@ class Delivery:
             free = state.room()
             if free <= 0:
                 state.room_made.clear()
-                if state.room() <= 0:
-                    await state.room_made.wait()
+                await state.room_made.wait()
                 continue
             if await self._more_end_soon(free):
                 continue
