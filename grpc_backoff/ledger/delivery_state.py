@@ -11,13 +11,12 @@ from grpc_backoff.ledger import queries, recording
 from grpc_backoff.ledger.announcing import Announcer
 from grpc_backoff.ledger.errors import LedgerBusyError, LedgerError, LedgerStateError
 from grpc_backoff.ledger.records import AttemptReport, Filter, Lease, Operation, Recorded
+from grpc_backoff.ledger.statements import BATCH
 from grpc_backoff.ledger.store import Store
 from grpc_backoff.ledger.transitions import recalled
 from grpc_backoff.policy.ledger_settings import LedgerSettings
 
 _LOG = logging.getLogger("grpc_backoff")
-_MANY = 1000
-"""How many reports one transaction records, and how many may be set aside."""
 
 
 class DeliveryState:
@@ -74,7 +73,7 @@ class DeliveryState:
 
     def room(self) -> int:
         """Return how many more operations may be claimed, given the running attempts and the backlog of hooks."""
-        if len(self.aside) >= _MANY:  # something is wrong with more than a few rows
+        if len(self.aside) >= BATCH:  # something is wrong with more than a few rows
             return 0
         hooks, behind = self._announcer.hooks(), len(self.hooks)
         if any((hooks.on_exhausted, hooks.on_conflict, hooks.on_blocked)):
@@ -106,7 +105,7 @@ class DeliveryState:
                 self.flushing = False
 
     async def _flush(self) -> None:
-        batch = self.ended[:_MANY]
+        batch = self.ended[:BATCH]
         self._unrecorded.clear()
         try:
             answers = await recording.record_ends(self.store, [report for report, _ in batch])

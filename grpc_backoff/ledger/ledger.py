@@ -51,7 +51,7 @@ from grpc_backoff.ledger.records import (
     is_storable,
 )
 from grpc_backoff.ledger.sqlite import SQLiteStore
-from grpc_backoff.ledger.statements import ParameterStyle, batches
+from grpc_backoff.ledger.statements import BATCH, ParameterStyle, batches
 from grpc_backoff.ledger.store import POSTGRES_URL, SQLITE_URL, URLS, Store, check_process, read_url
 from grpc_backoff.ledger.waking import Waking
 from grpc_backoff.policy import checks
@@ -63,9 +63,7 @@ _CONNINFO = re.compile(r"\b(host|hostaddr|port|dbname|user|password|passfile|ser
 """Matches libpq's other syntax for connection strings: `host=... password=...`."""
 _RECOUNT = 5.0
 """How long a count of waiting operations is reused, in seconds (LG-11)."""
-_MANY = 1000
-"""How many operations one transaction changes."""
-_PAGE = 20 * _MANY
+_PAGE = 20 * BATCH
 """How many ids are read at once, because each query for them may have to sort all that are left."""
 
 
@@ -426,7 +424,7 @@ class Ledger:
         return found[0]
 
     async def find(
-        self, which: Filter | None = None, *, limit: int = _MANY, newest_first: bool = False, after: str | None = None
+        self, which: Filter | None = None, *, limit: int = BATCH, newest_first: bool = False, after: str | None = None
     ) -> list[Operation]:
         """Return operations, oldest first; `Filter(states=(OperationState.FAILED,))` selects those that have failed.
 
@@ -443,7 +441,7 @@ class Ledger:
         """Return an operation's attempts in order, over all its series; LedgerStateError if `id` is not a UUID."""
         return await queries.attempts(self.store, _checked(id))
 
-    async def ready(self, which: Filter | None = None, *, limit: int = _MANY) -> list[Readiness]:
+    async def ready(self, which: Filter | None = None, *, limit: int = BATCH) -> list[Readiness]:
         """For each operation, return whether it is ready, when it became or will become ready, and why (LG-5)."""
         return await queries.ready(self.store, _filter(which), _limit(limit), self._policies.of_any)
 
@@ -525,9 +523,9 @@ class Ledger:
         Raises:
             OptionError: a target cannot be dialled.
         """
-        moved, some = 0, _MANY
-        while some == _MANY:
-            some = await manual.retarget(self.store, preparing.target_of(old), preparing.target_of(new), _MANY)
+        moved, some = 0, BATCH
+        while some == BATCH:
+            some = await manual.retarget(self.store, preparing.target_of(old), preparing.target_of(new), BATCH)
             moved += some
         self._waking.notify(bare_target(new))
         self._waking.wake(new)
@@ -548,9 +546,9 @@ class Ledger:
         """
         states = [*WELL, *([OperationState.FAILED, OperationState.CONFLICT] if failed else [])]
         keep = self.settings.keep if older_than is None else checks.pause("older_than", older_than)
-        pruned, some = 0, _MANY
-        while some == _MANY:
-            some = await manual.prune(self.store, keep, states, _MANY)
+        pruned, some = 0, BATCH
+        while some == BATCH:
+            some = await manual.prune(self.store, keep, states, BATCH)
             pruned += some
         return pruned
 

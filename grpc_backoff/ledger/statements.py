@@ -24,8 +24,8 @@ ParameterStyle = Literal["format", "qmark", "numeric_dollar"]
 PARAMETER = r"(?<!:):(\w+)"
 """Matches a parameter of a `Statement`, but not a cast in PostgreSQL."""
 NO_LEASE = "lease_owner = NULL, lease_began = NULL, lease_until = NULL, claimed_from = NULL"
-_MANY = 1000
-"""How many rows are passed to one statement; SQLite limits the number of its parameters to 32,766."""
+BATCH = 1000
+"""How many rows one statement gets, or one transaction changes; SQLite limits a statement to 32,766 parameters."""
 
 
 @record
@@ -82,7 +82,7 @@ def one(statement: Statement) -> Plan[list[Row]]:
 
 def batches(rows: Sequence[RowT]) -> list[Sequence[RowT]]:
     """Return the rows in parts that one statement can take."""
-    return [rows[first : first + _MANY] for first in range(0, len(rows), _MANY)]
+    return [rows[first : first + BATCH] for first in range(0, len(rows), BATCH)]
 
 
 def texts(states: Iterable[OperationState]) -> str:

@@ -11,9 +11,8 @@ from grpc_backoff.ledger.delivery_state import DeliveryState
 from grpc_backoff.ledger.errors import LedgerError
 from grpc_backoff.ledger.records import WELL, Filter, Recorded
 from grpc_backoff.ledger.rows import PolicyOf
+from grpc_backoff.ledger.statements import BATCH
 
-_MANY = 1000
-"""How many rows one housekeeping transaction examines."""
 _BEATS = 3
 """How many times a lease is extended within its duration."""
 _PRUNE_EVERY = 100.0
@@ -51,11 +50,11 @@ async def keep_house(state: DeliveryState, policy_of: PolicyOf) -> None:
                 if time.monotonic() - state.extended_at >= state.settings.lease:
                     await _extend(state)  # after an outage, this process's leases have expired but are not lost
                 first = time.monotonic() < look_at
-                lost += await recording.lost(state.store, state.target, policy_of, _MANY, first=first)
+                lost += await recording.lost(state.store, state.target, policy_of, BATCH, first=first)
                 await _announce_lost(state, lost)
             if not state.is_crowded:
                 await _expire(state)
-            await claiming.set_aside(state.store, state.target, _MANY, 2 * state.settings.concurrency)
+            await claiming.set_aside(state.store, state.target, BATCH, 2 * state.settings.concurrency)
             if time.monotonic() >= look_at:
                 if state.aside:
                     await state.record_what_is_aside()
@@ -64,10 +63,10 @@ async def keep_house(state: DeliveryState, policy_of: PolicyOf) -> None:
                 await claiming.take_up(state.store)
                 look_at = time.monotonic() + state.settings.lease
             # Previous versions stored other spellings.
-            await manual.retarget(state.store, state.target, state.target, _MANY, due=True)
+            await manual.retarget(state.store, state.target, state.target, BATCH, due=True)
             if time.monotonic() >= prune_at:
-                pruned = await manual.prune(state.store, state.settings.keep, [*WELL], _MANY)
-                prune_at = time.monotonic() + (0 if pruned == _MANY else _PRUNE_EVERY)
+                pruned = await manual.prune(state.store, state.settings.keep, [*WELL], BATCH)
+                prune_at = time.monotonic() + (0 if pruned == BATCH else _PRUNE_EVERY)
         await asyncio.sleep(pause)
 
 
@@ -84,7 +83,7 @@ async def _announce_lost(state: DeliveryState, lost: list[Recorded]) -> None:
 
 
 async def _expire(state: DeliveryState) -> None:
-    for operation in await claiming.expire(state.store, state.target, _MANY):
+    for operation in await claiming.expire(state.store, state.target, BATCH):
         state.announce(operation, Recorded(operation.id, operation.state, operation.attempts, live=True))
         state.news.set()  # there may be a next operation of its order key
 
