@@ -14,7 +14,6 @@ import os
 import re
 import uuid
 from collections.abc import Callable, Coroutine, Sequence
-from typing import TypeVar
 
 from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.ledger import claiming, submitting
@@ -23,11 +22,10 @@ from grpc_backoff.ledger.errors import LedgerBusyError, LedgerError, LedgerState
 from grpc_backoff.ledger.postgres_session import Session, Sessions, Work, follow_within
 from grpc_backoff.ledger.records import AttemptReport, OperationState, Recorded, Submission, Submitted
 from grpc_backoff.ledger.schema import MIGRATION_LOCK, check_version, migrations, upgrade
-from grpc_backoff.ledger.statements import NO_LEASE, PARAMETER, Access, Plan, Row, Statement, one
+from grpc_backoff.ledger.statements import NO_LEASE, PARAMETER, Access, Plan, ResultT, Row, Statement, one
 from grpc_backoff.ledger.store import Store
 from grpc_backoff.policy.ledger_settings import LedgerSettings
 
-ResultT = TypeVar("ResultT")
 _CHANNEL = "grpc_backoff_ledger"
 _HEARTBEAT = 10.0
 """Seconds of silence after which the listening connection is checked."""

@@ -13,7 +13,7 @@ import re
 import socket
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import LiteralString, TypeVar
+from typing import LiteralString
 
 from grpc_backoff.base.base_errors import MissingExtra, OptionError
 from grpc_backoff.ledger.errors import (
@@ -24,7 +24,7 @@ from grpc_backoff.ledger.errors import (
     rejection,
     wrong_type,
 )
-from grpc_backoff.ledger.statements import PARAMETER, Access, Plan, Row, Statement, follow, follow_async
+from grpc_backoff.ledger.statements import PARAMETER, Access, Plan, ResultT, Row, Statement, follow, follow_async
 from grpc_backoff.policy.ledger_settings import LedgerSettings
 
 try:
@@ -41,7 +41,6 @@ except ImportError as error:
         ) from error
     raise MissingExtra("postgres", "a ledger in PostgreSQL") from error
 
-ResultT = TypeVar("ResultT")
 _IDLE = TransactionStatus.IDLE
 _CONNECTIONS = 4
 _EPOCH = 946_684_800  # PostgreSQL counts from the year 2000; this is its distance to 1970, in seconds

@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
 from urllib.parse import unquote
 
 from grpc_backoff.base.base_errors import OptionError
@@ -25,11 +24,9 @@ from grpc_backoff.ledger.dialect import SQLITE
 from grpc_backoff.ledger.errors import LedgerBusyError, LedgerSchemaError, LedgerUnavailableError, rejection, wrong_type
 from grpc_backoff.ledger.records import Submission, Submitted
 from grpc_backoff.ledger.schema import check_version, migrations, upgrade
-from grpc_backoff.ledger.statements import Access, Plan, Row, Statement, follow
+from grpc_backoff.ledger.statements import Access, Plan, ResultT, Row, Statement, follow
 from grpc_backoff.ledger.store import Store
 from grpc_backoff.policy.ledger_settings import LedgerSettings
-
-ResultT = TypeVar("ResultT")
 
 _URI = "file:"
 BUSY = ("SQLITE_BUSY", "SQLITE_LOCKED")

@@ -11,7 +11,7 @@ import abc
 import math
 import os
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.config.target import bare_target
@@ -33,10 +33,9 @@ from grpc_backoff.ledger.records import (
     is_storable,
 )
 from grpc_backoff.ledger.rows import COLUMNS, LATER
-from grpc_backoff.ledger.statements import Access, Plan, Row, Statement, one, texts
+from grpc_backoff.ledger.statements import Access, Plan, ResultT, Row, Statement, one, texts
 from grpc_backoff.policy.ledger_settings import LedgerSettings
 
-ResultT = TypeVar("ResultT")
 SOON = 0.5
 """The share of the setting `timeout` that is allowed for requests that deliverers repeat anyway."""
 LONG_AGO = 1e10

@@ -14,7 +14,7 @@ import inspect
 import os
 import threading
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, cast
+from typing import Any, Concatenate, ParamSpec, Self, Unpack, cast
 
 from grpc_backoff.aio.channel import Channel
 from grpc_backoff.ledger import ledger as on_asyncio
@@ -22,14 +22,13 @@ from grpc_backoff.ledger.errors import LedgerUnavailableError, wrong_type
 from grpc_backoff.ledger.operation_events import LedgerHooks
 from grpc_backoff.ledger.preparing import check_prepared
 from grpc_backoff.ledger.records import Submission, SubmitOptions, Submitted
-from grpc_backoff.ledger.statements import ParameterStyle
+from grpc_backoff.ledger.statements import ParameterStyle, ResultT
 from grpc_backoff.ledger.store import check_process
 from grpc_backoff.ledger.submitting import remedy
 
 __all__ = ["Ledger"]
 
 P = ParamSpec("P")
-ResultT = TypeVar("ResultT")
 
 
 def _blocking(

@@ -12,15 +12,13 @@ import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
 
 from grpc_backoff.ledger.errors import LedgerSchemaError, LedgerUnavailableError
 from grpc_backoff.ledger.inbox.decision import AioExecute, Busy, Execute, Query, Statements, Trouble
 from grpc_backoff.ledger.schema import check_version, migrations
 from grpc_backoff.ledger.sqlite import BUSY, identity_of, upgrade_file, version_of
-from grpc_backoff.ledger.statements import Row
+from grpc_backoff.ledger.statements import ResultT, Row
 
-ResultT = TypeVar("ResultT")
 _TIMEOUT = 5.0
 """How long migrations and pruning wait for the file's lock, in seconds."""
 _VERSIONS = "ledger_inbox_schema"
