@@ -185,7 +185,7 @@ class LoopSpare(SpareChannel):
     """A spare channel of an event loop, where it is freed."""
 
     def __init__(self, channel: grpc.aio.Channel, made: float, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(channel, made, lambda kept: aio_private.state_check(kept)(False), aio_private.close_unused)
+        super().__init__(channel, made, aio_private.state_check, aio_private.close_unused)
         self._loop = loop
 
     def close(self) -> None:

@@ -20,7 +20,7 @@ from grpc_backoff.policy.backoff import Random
 if TYPE_CHECKING:
     from grpc_backoff.engine.gate import GatedConnection
     from grpc_backoff.engine.home import Home
-    from grpc_backoff.engine.pool import BasePool, SlotReceiver
+    from grpc_backoff.engine.pool import AnyPool, SlotReceiver
 
 _SAYS = "the server reports {}"
 _GARBAGE = "its health service sent no HealthCheckResponse"
@@ -37,7 +37,7 @@ class HealthWatch(Stepper[m.HealthInput]):
 
     def __init__(
         self,
-        pool: BasePool[Any, Any],
+        pool: AnyPool,
         number: int,
         connection: GatedConnection,
         machine: m.HealthMachine,

@@ -7,7 +7,7 @@ the question is put, is up to the connection's gate (`gate.py`) in each API.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from grpc_backoff.base import stepping
 from grpc_backoff.base.stepping import Stepper
@@ -18,7 +18,7 @@ from grpc_backoff.engine.gate import LivenessReply
 
 if TYPE_CHECKING:
     from grpc_backoff.engine.gate import GatedConnection
-    from grpc_backoff.engine.pool import BasePool
+    from grpc_backoff.engine.pool import AnyPool
 
 
 class ConnectionWatch(Stepper[m.LivenessInput]):
@@ -31,7 +31,7 @@ class ConnectionWatch(Stepper[m.LivenessInput]):
 
     def __init__(
         self,
-        pool: BasePool[Any, Any],
+        pool: AnyPool,
         number: int,
         endpoint: str,
         connection: GatedConnection,

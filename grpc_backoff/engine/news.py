@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 from contextvars import Context
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 
 from grpc_backoff.base.base_errors import OptionError
@@ -22,9 +22,7 @@ from grpc_backoff.engine.watches import load_liveness
 if TYPE_CHECKING:
     from grpc_backoff.connection.clock import TimerHandle
     from grpc_backoff.engine.network import NetworkWatcher
-    from grpc_backoff.engine.pool import BasePool
-
-    Pool = BasePool[Any, Any]
+    from grpc_backoff.engine.pool import AnyPool
 
     class Ticking(Protocol):
         """An event loop, or the conductor."""
@@ -63,19 +61,19 @@ class Sleeper:
 
     def __init__(self, home: Ticking) -> None:
         """Start without pools; `home` is the event loop, or the conductor."""
-        self.pools: WeakSet[Pool] = WeakSet()
+        self.pools: WeakSet[AnyPool] = WeakSet()
         self._home = home
         self._timer: TimerHandle | None = None
         self._due = 0.0
         self._slept = 0.0
 
-    def join(self, pool: Pool) -> None:
+    def join(self, pool: AnyPool) -> None:
         """Notify a pool whenever the process has slept."""
         self.pools.add(pool)
         if self._timer is None:
             self._arm()
 
-    def leave(self, pool: Pool) -> None:
+    def leave(self, pool: AnyPool) -> None:
         """Stop notifying a pool."""
         self.pools.discard(pool)
         if not self.pools and self._timer is not None:
@@ -108,13 +106,13 @@ class NewsDesk:
     def begin_anew(self) -> None:
         """Start over in the child of a fork, because pools, timers and threads belong to the parent."""
         self._lock = threading.RLock()
-        self._pools: WeakSet[Pool] = WeakSet()
-        self._followers: WeakSet[Pool] = WeakSet()
-        self._seeking: WeakKeyDictionary[Pool, set[Hashable]] = WeakKeyDictionary()
+        self._pools: WeakSet[AnyPool] = WeakSet()
+        self._followers: WeakSet[AnyPool] = WeakSet()
+        self._seeking: WeakKeyDictionary[AnyPool, set[Hashable]] = WeakKeyDictionary()
         self._sleepers: WeakValueDictionary[int, Sleeper] = WeakValueDictionary()
         self._network: NetworkWatcher | None = None
 
-    def join(self, pool: Pool, home: Ticking | None, *, network: bool) -> Sleeper | None:
+    def join(self, pool: AnyPool, home: Ticking | None, *, network: bool) -> Sleeper | None:
         """Notify a pool of news from now on. Called where the pool runs.
 
         `home` is None if the clock of the pool is not the machine's. With `network`, changes of the network are news
@@ -136,7 +134,7 @@ class NewsDesk:
         sleeper.join(pool)
         return sleeper
 
-    def leave(self, pool: Pool) -> None:
+    def leave(self, pool: AnyPool) -> None:
         """Stop notifying a pool."""
         with self._lock:
             self._pools.discard(pool)
@@ -150,18 +148,18 @@ class NewsDesk:
         """Notify every pool. Thread-safe."""
         self._tell(self._pools, why)
 
-    def _tell(self, pools: WeakSet[Pool], why: str) -> None:
+    def _tell(self, pools: WeakSet[AnyPool], why: str) -> None:
         with self._lock:
             known = tuple(pools)
         for pool in known:
             pool.tell_news(why)
 
-    def seeks(self, pool: Pool, spot: Hashable) -> None:
+    def seeks(self, pool: AnyPool, spot: Hashable) -> None:
         """Tell a pool once when another one has reached this spot. Thread-safe."""
         with self._lock:
             self._seeking.setdefault(pool, set()).add(spot)
 
-    def gives_up(self, pool: Pool, spot: Hashable) -> None:
+    def gives_up(self, pool: AnyPool, spot: Hashable) -> None:
         """Forget that a pool sought this spot, because none of its slots dials there any more. Thread-safe."""
         with self._lock:
             sought = self._seeking.get(pool, set())
@@ -169,9 +167,9 @@ class NewsDesk:
             if not sought:
                 self._seeking.pop(pool, None)
 
-    def reached(self, pool: Pool, *spots: Hashable) -> None:
+    def reached(self, pool: AnyPool, *spots: Hashable) -> None:
         """Tell the other pools that seek one of these spots, each of them once. Thread-safe."""
-        found: list[tuple[Pool, Hashable]] = []
+        found: list[tuple[AnyPool, Hashable]] = []
         with self._lock:
             for reference in self._seeking.keyrefs():  # a finalizer may change the mapping meanwhile
                 other = reference()

@@ -71,8 +71,8 @@ class SlotReceiver:
 
     __slots__ = ("endpoint", "number", "pool")
 
-    def __init__(self, pool: BasePool[Any, Any], number: int, endpoint: str) -> None:
-        self.pool: BasePool[Any, Any] | None = pool
+    def __init__(self, pool: AnyPool, number: int, endpoint: str) -> None:
+        self.pool: AnyPool | None = pool
         self.number = number
         self.endpoint = endpoint
 
@@ -667,3 +667,6 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
 
     def _connectors(self) -> list[ConnectorT]:
         return [slot.connector for slot in self.by_number.values() if slot.connector is not None]
+
+
+AnyPool = BasePool[Any, Any]

@@ -15,7 +15,7 @@ from grpc_backoff.engine.single_flight import SingleFlight
 if TYPE_CHECKING:
     from grpc_backoff.connection.clock import TimerHandle
     from grpc_backoff.engine import core_connector
-    from grpc_backoff.engine.pool import BasePool
+    from grpc_backoff.engine.pool import AnyPool
 
 Addresses = tuple[str, ...]
 Tell = Callable[[Addresses | Failure], object]
@@ -50,7 +50,7 @@ class Resolution(SlotConnector[Any]):
     An attempt fails if the name cannot be resolved. If it can, the pool retires the slot, which abandons the attempt.
     """
 
-    def __init__(self, pool: BasePool[Any, Any]) -> None:
+    def __init__(self, pool: AnyPool) -> None:
         super().__init__()
         self._pool = ref(pool)
         self._tell: core_connector.Tell[Any] | None = None

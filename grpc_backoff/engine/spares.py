@@ -38,8 +38,10 @@ class SpareChannel:
         made: when its connection was made, in seconds on the clock of its home.
     """
 
-    def __init__(self, channel: Any, made: float, check: Callable[[Any], int], close: Callable[[Any], None]) -> None:
-        """`check` returns the state of a channel of its API, as the core's integer; `close` closes the channel."""
+    def __init__(
+        self, channel: Any, made: float, check: Callable[[Any], Callable[[bool], int]], close: Callable[[Any], None]
+    ) -> None:
+        """`check` is the `state_check` of the channel's API, and `close` closes the channel."""
         self.channel = channel
         self.made = made
         self._check = check
@@ -47,7 +49,7 @@ class SpareChannel:
 
     def is_up(self) -> bool:
         """Return whether the connection is up."""
-        return self._check(self.channel) == READY
+        return self._check(self.channel)(False) == READY
 
     def close(self) -> None:
         """Close the channel; any thread may do so."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from grpc_backoff.base.status import Failure, Stage
 from grpc_backoff.engine.core_connector import Reporting, unheard
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from grpc_backoff.engine.gate import GatedConnection
     from grpc_backoff.engine.health import HealthWatch
     from grpc_backoff.engine.liveness import ConnectionWatch
-    from grpc_backoff.engine.pool import BasePool
+    from grpc_backoff.engine.pool import AnyPool
 
 _LOG = logging.getLogger(__name__)
 _PROXY = (
@@ -51,7 +51,7 @@ class LivenessWatches:
         self._warned = False
 
     def watch(
-        self, pool: BasePool[Any, Any], number: int, endpoint: str, connection: GatedConnection | None
+        self, pool: AnyPool, number: int, endpoint: str, connection: GatedConnection | None
     ) -> ConnectionWatch | None:
         """Return the watch over a slot's connection, which may be new; None if the slot has none."""
         watch = self.watched.get(number)
@@ -109,7 +109,7 @@ class HealthWatches:
 
     def prove(
         self,
-        pool: BasePool[Any, Any],
+        pool: AnyPool,
         number: int,
         connection: GatedConnection,
         limit: float,
@@ -123,7 +123,7 @@ class HealthWatches:
 
         self._begin(pool, number, connection, tell, min(PROOF_WITHIN, limit / 2))
 
-    def watch(self, pool: BasePool[Any, Any], number: int, connection: GatedConnection) -> None:
+    def watch(self, pool: AnyPool, number: int, connection: GatedConnection) -> None:
         """Watch the health of a connection that is about to serve; the Watch that has proven it goes on."""
         from grpc_backoff.decide.connections.pool_records import HealthChanged  # noqa: PLC0415 - as above
 
@@ -138,7 +138,7 @@ class HealthWatches:
 
     def _begin(
         self,
-        pool: BasePool[Any, Any],
+        pool: AnyPool,
         number: int,
         connection: GatedConnection,
         tell: Callable[[str], None],

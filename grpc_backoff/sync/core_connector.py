@@ -309,9 +309,7 @@ class CoreConnection(CoreDial, Gate):
         self._connector.conductor.unwatch(self)
         if spare and self._spare_key is not None:
             self.check = _is_given_up
-            spare_channel = SpareChannel(
-                self.channel, self._state.since, lambda kept: state_check(kept)(False), close_channel
-            )
+            spare_channel = SpareChannel(self.channel, self._state.since, state_check, close_channel)
             SPARES.keep(self._spare_key, spare_channel)
         elif self.calls or self.streamed:
             self._closing = _close_elsewhere(self.channel, self._condemned)
