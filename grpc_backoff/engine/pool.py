@@ -216,8 +216,8 @@ class SlotRules(Generic[ConnectionT, ConnectorT]):
         pool = self._of
         if pool is None:
             return []
-        slot = pool.by_number[0]
-        return [(slot, Role.SERVING if pool.serving else Role.COMING, self._since, slot.manager.state)]
+        role, since = Role.SERVING if pool.serving else Role.COMING, self._since
+        return [(slot, role, since, slot.manager.state) for slot in tuple(pool.by_number.values())]
 
     def is_replacement(self, _number: int) -> bool:
         """Return whether a slot is to replace another, so that its server has to say that it is serving (RO-1)."""

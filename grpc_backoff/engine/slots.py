@@ -317,10 +317,8 @@ class Slots(Stepper[p.PoolInput], SlotRules[ConnectionT, ConnectorT]):
             case p.WantSlot():
                 slots[effect.slot].manager.want()
             case p.RetireSlot():
-                pool.healths.drop(effect.slot)
                 self._retire(slots[effect.slot])
             case p.CondemnSlot():
-                pool.healths.drop(effect.slot)
                 self._condemn(slots[effect.slot], effect.why)
             case p.RestSlot():
                 pool.rest(effect.slot)
@@ -380,6 +378,7 @@ class Slots(Stepper[p.PoolInput], SlotRules[ConnectionT, ConnectorT]):
             if connector is not None and not connector.open:
                 ended()
 
+        self._pool.healths.drop(slot.number)
         slot.manager.retire()
         if connector is None or not connector.open:
             self._pool.home.post(ended)
