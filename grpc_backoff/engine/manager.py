@@ -223,7 +223,9 @@ class ConnectionManager(Stepper[m.Input], Generic[ConnectionT]):
                 self._connector.last_life, self._connector.familiar = effect.last_life, effect.familiar
                 self._start(effect.limit)
             case stepping.AbandonAttempt():
-                self._abandon()
+                attempt, self._attempt = self._attempt, None
+                if attempt is not None:
+                    attempt.abandon()
             case stepping.CancelTimer():
                 self._cancel_timer()
             case m.ReleaseCalls():
@@ -304,11 +306,6 @@ class ConnectionManager(Stepper[m.Input], Generic[ConnectionT]):
             self._lost(connection, loss)
         else:
             self.feed(m.SettingsReceived())
-
-    def _abandon(self) -> None:
-        attempt, self._attempt = self._attempt, None
-        if attempt is not None:
-            attempt.abandon()
 
     def _fail(self, failure: Failure) -> None:
         self.feed(m.ConnectFailed(failure, busy=self._is_busy))
