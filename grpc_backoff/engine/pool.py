@@ -178,7 +178,7 @@ class SlotRules(Generic[ConnectionT, ConnectorT]):
             pool.serving, self._since = ((slot,),), pool.now()
             pool.start_calls()
 
-    def failed(self, _number: int) -> None:
+    def failed(self, _slot: Slot[ConnectionT, ConnectorT]) -> None:
         """Handle a failed attempt of a slot."""
         if self._of is not None and self._of.is_failing:
             self._of.pending.fail()
@@ -544,8 +544,9 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
 
     def failed(self, number: int) -> None:
         """Handle a failed attempt of a slot; if another pool gets there, the next one starts soon (LV-4)."""
-        NEWS.seeks(self, self._spot(self.by_number[number].endpoint))
-        self.rules.failed(number)
+        slot = self.by_number[number]
+        NEWS.seeks(self, self._spot(slot.endpoint))
+        self.rules.failed(slot)
 
     def _spot(self, endpoint: str) -> Hashable:
         """Return what the slots of an endpoint dial, as in the news."""

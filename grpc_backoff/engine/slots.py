@@ -112,9 +112,9 @@ class Slots(Stepper[p.PoolInput], SlotRules[ConnectionT, ConnectorT]):
         if problem:
             self.feed(p.HealthChanged(number, problem))
 
-    def failed(self, number: int) -> None:
+    def failed(self, slot: Slot[ConnectionT, ConnectorT]) -> None:
         """Handle a failed attempt of a slot."""
-        self.feed(p.SlotFailed(number))
+        self.feed(p.SlotFailed(slot.number))
 
     def changed(self, slot: Slot[ConnectionT, ConnectorT], state: State) -> None:
         """Handle the new state of a slot."""
