@@ -42,6 +42,7 @@ GrpcioChannel: Any = _channel.Channel
 """grpcio's own class of channels, which `install` replaces in its module."""
 InactiveRpcError: Any = _channel._InactiveRpcError  # noqa: SLF001 - programs catch it by this name
 Rendezvous: Any = _channel._MultiThreadedRendezvous  # noqa: SLF001
+SingleThreadedRendezvous: Any = _channel._SingleThreadedRendezvous  # noqa: SLF001
 
 Options = Sequence[tuple[str | bytes, object]]
 

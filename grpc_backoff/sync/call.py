@@ -15,6 +15,7 @@ from collections.abc import Callable, Container
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
+from weakref import finalize
 
 import grpc
 
@@ -27,6 +28,7 @@ from grpc_backoff.grpcio.private import Status
 from grpc_backoff.grpcio.sync_private import (
     CLOSED_DETAILS,
     InactiveRpcError,
+    SingleThreadedRendezvous,
     call_state,
     failed_call,
     guard_call,
@@ -410,8 +412,14 @@ def follow(call: Any, connection: CoreConnection, token: object) -> None:
     def ended() -> None:
         leave(connection, token, state.code, state.details)
 
+    def dropped() -> None:
+        if token in connection.calls:
+            ended()
+
     if not call.add_callback(ended):
         ended()
+    elif type(call) is SingleThreadedRendezvous:  # its callbacks run only if it is read to its end
+        finalize(call, dropped).atexit = False
 
 
 def leave(connection: CoreConnection, token: object, code: grpc.StatusCode | None, details: str | bytes | None) -> None:

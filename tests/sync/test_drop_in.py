@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import threading
 import time
 
@@ -228,6 +229,24 @@ def test_single_threaded_streams(kind, phase, server):
             call.code()
         assert texts(call) == ["a", "a", "a"]
         assert call.code() is OK
+
+
+@pytest.mark.parametrize("waits", [False, True])
+@pytest.mark.parametrize("is_cyclic", [False, True])
+def test_a_single_threaded_stream_that_is_dropped(server, waits, is_cyclic):
+    """CH-6, PO-14: it no longer counts as running, also if it belongs to a cycle; grpcio calls back only its reader."""
+    options = [(grpc.experimental.ChannelOptions.SingleThreadedUnaryStream, 1)]
+    with grpc_backoff.insecure_channel(server.target, options) as channel:
+        if not waits:
+            grpc.channel_ready_future(channel).result(20)
+        stream = EchoStub(channel).Down(Message(text="a", count=2), wait_for_ready=waits, timeout=20)
+        assert next(stream).text == "a"
+        assert len(channel.connection().calls) == 1
+        if is_cyclic:
+            stream.itself = stream
+        del stream
+        gc.collect()
+        assert not channel.connection().calls
 
 
 def test_a_single_threaded_stream_that_has_begun_is_no_answer():
