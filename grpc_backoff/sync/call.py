@@ -90,19 +90,17 @@ class Attempts:
 
         `instead` replaces the caller's metadata with the same keys.
         """
-        connection, request = entry[0], self._next_request()
+        connection, replay = entry[0], self._replay
+        request = self._request if replay is None else replay.attempt()
         try:
             result = self._call(entry, request, seconds, instead)
         except ValueError as error:  # the channel was closed
             raise connection.refusal(error) from None
         finally:
-            if self._replay is not None:
-                self._replay.end(request)
+            if replay is not None:
+                replay.end(request)
         connection.served = True
         return result
-
-    def _next_request(self) -> Any:
-        return self._request if self._replay is None else self._replay.attempt()
 
     def _call(self, entry: Entry, request: object, seconds: float | None, instead: m.Metadata) -> Any:
         """Call grpc's own method.
@@ -133,7 +131,8 @@ class BackgroundAttempts(Attempts):
 
     def make(self, entry: Entry, seconds: float | None, instead: m.Metadata) -> BackgroundCall:
         """Make an attempt as `Attempts.make` does; return grpcio's call object."""
-        connection, request, replay = entry[0], self._next_request(), self._replay
+        connection, replay = entry[0], self._replay
+        request = self._request if replay is None else replay.attempt()
         connection.streamed = True
         try:
             call: BackgroundCall = self._call(entry, request, seconds, instead)
