@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable, Mapping
 
 from grpc_backoff.base.base_errors import OptionError
-from grpc_backoff.config.core_options import first_values
+from grpc_backoff.config.core_options import first_values, key_text
 from grpc_backoff.config.target import parse_target
 
 _ENABLED = "grpc.enable_http_proxy"
@@ -56,11 +56,11 @@ def proxy_of(host: str, options: Mapping[str, object], environment: Mapping[str,
     if not options.get(_ENABLED, True):
         return ""
     named = (options.get(_OPTION), *(environment.get(name) for name in PROXY_VARIABLES))
-    proxy = next((proxy for proxy in named if proxy is not None), "")
-    if not str(proxy).lower().startswith(_SCHEME):
+    proxy = next((key_text(text) for text in named if isinstance(text, str | bytes)), "")  # the core skips the others
+    if not proxy.lower().startswith(_SCHEME):
         return ""
     spared = next((environment[name] for name in _SPARED if name in environment), "")
-    return "" if any(_covers(entry.strip(), host) for entry in spared.split(",")) else str(proxy)
+    return "" if any(_covers(entry.strip(), host) for entry in spared.split(",")) else proxy
 
 
 def _covers(entry: str, host: str) -> bool:

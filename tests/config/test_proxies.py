@@ -20,7 +20,10 @@ UNREACHABLE = "127.0.0.1:1"
         # The first that is set applies, and an empty one means no proxy.
         ({}, {"grpc_proxy": "", "http_proxy": PROXY}, False),
         ({"grpc.http_proxy": PROXY}, {}, True),
+        ({"grpc.http_proxy": PROXY.encode()}, {}, True),
         ({"grpc.http_proxy": ""}, {"http_proxy": PROXY}, False),
+        ({"grpc.http_proxy": b""}, {"http_proxy": PROXY}, False),
+        ({"grpc.http_proxy": 1}, {"http_proxy": PROXY}, True),
         ({"grpc.enable_http_proxy": 0}, {"http_proxy": PROXY}, False),
         # The core also has a proxy for addresses, which that option does not turn off.
         ({"grpc.enable_http_proxy": 0}, {"GRPC_ADDRESS_HTTP_PROXY": "192.0.2.1:3128"}, True),
