@@ -23,7 +23,7 @@ ROUND_ROBIN = "round_robin"
 
 _MAX_INT32 = 2**31 - 1
 _KEEPALIVE_TIME = "grpc.keepalive_time_ms"
-_XDS = ("xds:", "google-c2p:")
+_XDS = ("xds:", "google-c2p:", "google-c2p-experimental:")
 _KNOWN = {
     "grpclb",
     "outlier_detection_experimental",

@@ -65,7 +65,7 @@ def test_what_the_core_cannot_take(limit):
     ("target", "options", "spreads"),
     [
         ("localhost:1", [], False),
-        ("xds:///service", [], True),
+        *((f"{scheme}:///service", [], True) for scheme in ("xds", "google-c2p", "google-c2p-experimental")),
         ("localhost:1", [("grpc.lb_policy_name", "round_robin")], True),
         ("localhost:1", [("grpc.lb_policy_name", "pick_first")], False),
         ("localhost:1", [("grpc.service_config", '{"loadBalancingConfig": [{"round_robin": {}}]}')], True),
@@ -100,7 +100,7 @@ def test_who_spreads_calls(target, options, spreads):
         ("localhost:1", [("grpc.service_config", "{}")], False),
         ("localhost:1", [("grpc.service_config_disable_resolution", 1)], False),
         ("localhost:1", [("grpc.service_config_disable_resolution", 0)], True),
-        ("xds:///service", [], True),
+        *((f"{scheme}:///service", [], True) for scheme in ("xds", "google-c2p", "google-c2p-experimental")),
     ],
 )
 def test_whether_the_resolver_sends_a_service_config(target, options, configures):
