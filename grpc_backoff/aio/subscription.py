@@ -12,7 +12,7 @@ import grpc.aio
 from grpc_backoff.aio.call_errors import RetriesExhaustedError
 from grpc_backoff.aio.multicallables import MultiCallable
 from grpc_backoff.decide.calls import subscription_machine as s
-from grpc_backoff.decide.calls.call_machine import CallHook, HookDone
+from grpc_backoff.decide.calls.call_machine import CallHook, CallTimerFired, HookDone
 from grpc_backoff.engine.method import Arguments
 from grpc_backoff.engine.subscription import SubscriptionSetup, SubscriptionShell, checked
 from grpc_backoff.policy.retry import Retry
@@ -116,7 +116,7 @@ class Subscription(SubscriptionShell):
 
     def _fired(self) -> None:
         self._timer = None
-        self.feed(s.Woken())
+        self.feed(CallTimerFired())
         self._wake()
 
     def _disarm(self) -> None:

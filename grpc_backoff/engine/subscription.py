@@ -22,7 +22,16 @@ from grpc_backoff.base.stepping import AbandonAttempt, ArmTimer, CancelTimer, Em
 from grpc_backoff.config.hooks import FailedCall
 from grpc_backoff.config.methods import ENDLESS, read_retry
 from grpc_backoff.decide.calls import subscription_machine as s
-from grpc_backoff.decide.calls.call_machine import CallHook, CancelRequested, ChannelClosing, SeekAnother, replaced
+from grpc_backoff.decide.calls.call_machine import (
+    AttemptBroken,
+    CallHook,
+    CancelRequested,
+    ChannelClosing,
+    Ending,
+    Finish,
+    SeekAnother,
+    replaced,
+)
 from grpc_backoff.decide.calls.call_texts import Report, is_oversized, turned_away, was_cut
 from grpc_backoff.decide.calls.server_hint import read_hint
 from grpc_backoff.engine.call import exhausted
@@ -96,7 +105,7 @@ class SubscriptionShell(Stepper[Any]):
         self._todo: s.Open | CallHook | None = None
         self._call: Any = None
         self._error: Any = None
-        self._ending: s.FinishSubscription | None = None
+        self._ending: Finish | None = None
         self._failed: FailedCall | None = None
 
     # Driving the machine.
@@ -135,9 +144,9 @@ class SubscriptionShell(Stepper[Any]):
                 self._ready.clear()
                 if self._call is not None:
                     self._call.cancel()
-            case s.FinishSubscription():
+            case Finish():
                 self._ending = effect
-                if effect.ending is s.SubscriptionEnding.EXHAUSTED:
+                if effect.ending is Ending.EXHAUSTED:
                     self._error = self._exhausted(effect)
                 self._call = self._todo = self._method = self._resume = self._request = self._message = None
 
@@ -172,7 +181,7 @@ class SubscriptionShell(Stepper[Any]):
             return method(request, **self._arguments._replace(metadata=self._metadata(pairs))._asdict())
         except Exception as error:  # noqa: BLE001 - from `resume`, a serializer or a closed channel
             self._error = error
-            self.feed(s.OpenBroken())
+            self.feed(AttemptBroken())
             return None
 
     def _metadata(self, pairs: Metadata | None) -> GivenMetadata | None:
@@ -205,7 +214,7 @@ class SubscriptionShell(Stepper[Any]):
         )
         return self._failed
 
-    def _exhausted(self, effect: s.FinishSubscription) -> RetriesExhaustedError:
+    def _exhausted(self, effect: Finish) -> RetriesExhaustedError:
         """Return the error of a subscription whose policy has set the limit, with an account of its streams (SB-4)."""
         failed, error = self._failed, self._error
         assert failed is not None, "the hook must have been asked before"
@@ -218,12 +227,12 @@ class SubscriptionShell(Stepper[Any]):
         made.__cause__ = None if ended else error
         return made
 
-    def _raise_end(self, finish: s.FinishSubscription) -> NoReturn:
+    def _raise_end(self, finish: Finish) -> NoReturn:
         """Raise what ended the subscription; an error only once, so that the iterator is at its end from then on."""
         error, self._error = self._error, None
-        if finish.ending is s.SubscriptionEnding.CANCELLED:
+        if finish.ending is Ending.CANCELLED:
             raise self._cancelled()
-        if error is None or finish.ending is s.SubscriptionEnding.STOPPED:
+        if error is None or finish.ending is Ending.STOPPED:
             raise self.end_of_iteration
         raise error
 

@@ -13,7 +13,7 @@ import grpc
 
 from grpc_backoff.base.conditions import Condition
 from grpc_backoff.decide.calls import subscription_machine as s
-from grpc_backoff.decide.calls.call_machine import CallHook, ChannelClosing, HookDone
+from grpc_backoff.decide.calls.call_machine import CallHook, CallTimerFired, ChannelClosing, HookDone
 from grpc_backoff.engine.method import Arguments
 from grpc_backoff.engine.subscription import SubscriptionSetup, SubscriptionShell, checked
 from grpc_backoff.grpcio.sync_private import CLOSED_DETAILS, FORKED_DETAILS, InactiveRpcError, call_state
@@ -113,7 +113,7 @@ class Subscription(SubscriptionShell):
                 self._changed.wait(min(left, longest_sleep()))
                 return
             self._wake = None
-        self.feed(s.Woken())
+        self.feed(CallTimerFired())
 
     def _cancelled(self) -> Any:
         return InactiveRpcError(call_state(grpc.StatusCode.CANCELLED, self._closed_details, (), ()))

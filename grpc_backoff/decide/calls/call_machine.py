@@ -96,6 +96,8 @@ class Ending(enum.Enum):
     """The call is cancelled while no attempt is on a connection."""
     BROKEN = enum.auto()
     """The attempt could not be made, and the exception is passed on to the caller."""
+    STOPPED = enum.auto()
+    """The reader of a subscription has closed it, or the server has ended a stream that may end."""
 
 
 @record

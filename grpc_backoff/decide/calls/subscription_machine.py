@@ -27,21 +27,7 @@ from typing import Any
 
 from grpc_backoff.base.record import NamedTuple, record
 from grpc_backoff.base.stepping import AbandonAttempt, ArmTimer, CancelTimer, Emit, Transitions
-from grpc_backoff.decide.calls.call_machine import (
-    TIMED_OUT,
-    CallHook,
-    CancelRequested,
-    ChannelClosing,
-    FailedAttempt,
-    Hook,
-    HookDone,
-    Metadata,
-    Progress,
-    SeekAnother,
-    Shared,
-    ended_early,
-    replaced,
-)
+from grpc_backoff.decide.calls import call_machine as m
 from grpc_backoff.decide.calls.decision import GiveUp, Retry, decide
 from grpc_backoff.decide.calls.events import CallEvent, CallExhausted, Gap, StreamEnded, StreamResumed
 from grpc_backoff.decide.calls.server_hint import ServerHint
@@ -49,7 +35,7 @@ from grpc_backoff.policy.retry import RetryPolicy
 
 _OK = "OK"
 _CANCELLED = "CANCELLED"
-_INTERRUPTED = frozenset({"INTERNAL", "UNKNOWN", TIMED_OUT})
+_INTERRUPTED = frozenset({"INTERNAL", "UNKNOWN", m.TIMED_OUT})
 """The codes with which proxies and dying servers cut a stream that has worked; before anything has arrived, they are
 taken for the server's answer."""
 _DOUBTS = 7
@@ -75,19 +61,6 @@ class SubscriptionPhase(enum.Enum):
     """The final phase."""
 
 
-class SubscriptionEnding(enum.Enum):
-    """How a subscription ends."""
-
-    STOPPED = enum.auto()
-    """The reader has closed it, or the server has ended a stream that may end."""
-    FAILED = enum.auto()
-    """It ends with the error of its last stream, or with that of opening it."""
-    EXHAUSTED = enum.auto()
-    """It ends with the account of the policy's limits."""
-    CANCELLED = enum.auto()
-    """The channel is closing."""
-
-
 @record
 class SubscriptionState(NamedTuple):
     """A subscription's complete state. Times are in seconds on the shell's monotonic clock.
@@ -111,8 +84,8 @@ class SubscriptionState(NamedTuple):
     doubts: int = 0
     gap_began: float = 0.0
     why: str = ""
-    progress: Progress = Progress()
-    metadata: Metadata = ()
+    progress: m.Progress = m.Progress()
+    metadata: m.Metadata = ()
     following: Retry | GiveUp | None = None
     wake: float = math.inf
 
@@ -153,17 +126,16 @@ class StreamOver(NamedTuple):
     turned_away: int = 0
 
 
-@record
-class OpenBroken(NamedTuple):
-    """The stream could not be opened: `resume`, a serializer or the channel raised an exception."""
-
-
-@record
-class Woken(NamedTuple):
-    """The machine's timer is due, or overdue."""
-
-
-Input = Asked | MessageCame | StreamOver | OpenBroken | Woken | HookDone | CancelRequested | ChannelClosing
+Input = (
+    Asked
+    | MessageCame
+    | StreamOver
+    | m.AttemptBroken
+    | m.CallTimerFired
+    | m.HookDone
+    | m.CancelRequested
+    | m.ChannelClosing
+)
 
 
 # Effects.
@@ -173,7 +145,7 @@ Input = Asked | MessageCame | StreamOver | OpenBroken | Woken | HookDone | Cance
 class Open(NamedTuple):
     """Open a stream; `metadata` replaces the caller's metadata with the same keys."""
 
-    metadata: Metadata
+    metadata: m.Metadata
 
 
 @record
@@ -183,24 +155,8 @@ class Deliver(NamedTuple):
     gap: Gap | None = None
 
 
-@record
-class FinishSubscription(NamedTuple):
-    """End the subscription; `gave_up` is the decision to open no further stream, if its policy set the limit."""
-
-    ending: SubscriptionEnding
-    gave_up: GiveUp | None = None
-
-
 Effect = (
-    Open
-    | Deliver
-    | CallHook
-    | SeekAnother
-    | ArmTimer
-    | CancelTimer
-    | AbandonAttempt
-    | Emit[CallEvent]
-    | FinishSubscription
+    Open | Deliver | m.CallHook | m.SeekAnother | ArmTimer | CancelTimer | AbandonAttempt | Emit[CallEvent] | m.Finish
 )
 Step = tuple[SubscriptionState, list[Effect]]
 _P = SubscriptionPhase
@@ -226,33 +182,33 @@ class SubscriptionMachine(NamedTuple):
     resumes: bool = True
     call_id: str = ""
 
-    def step(self, state: SubscriptionState, input_: Input, now: float, shared: Shared) -> Step:
+    def step(self, state: SubscriptionState, input_: Input, now: float, shared: m.Shared) -> Step:
         """Return the state after this input, and the effects that the shell must execute, in this order."""
         return TRANSITIONS[state.phase, type(input_)](self, state, input_, now, shared)
 
-    def _open(self, state: SubscriptionState, _input: Input, now: float, _shared: Shared) -> Step:
+    def _open(self, state: SubscriptionState, _input: Input, now: float, _shared: m.Shared) -> Step:
         opens = state.opens + 1
         state = state._replace(phase=_P.OPENING, opened=now, opens=opens, following=None, wake=math.inf)
         return state, [Open(state.metadata)]
 
-    def _first_message(self, state: SubscriptionState, _input: MessageCame, now: float, _shared: Shared) -> Step:
+    def _first_message(self, state: SubscriptionState, _input: MessageCame, now: float, _shared: m.Shared) -> Step:
         effects: list[Effect] = []
         gap = None
         if state.why:
             gap = Gap(lasted=now - state.gap_began, opens=state.opens, code=state.why)
             effects.append(Emit(StreamResumed(**self._at(state, now), gap=gap)))
-        state = state._replace(phase=_P.STREAMING, opens=0, doubts=0, why="", progress=Progress())
+        state = state._replace(phase=_P.STREAMING, opens=0, doubts=0, why="", progress=m.Progress())
         return state, [*effects, Deliver(gap)]
 
-    def _message(self, state: SubscriptionState, _input: MessageCame, _now: float, _shared: Shared) -> Step:
+    def _message(self, state: SubscriptionState, _input: MessageCame, _now: float, _shared: m.Shared) -> Step:
         return state, [Deliver()]
 
-    def _over(self, state: SubscriptionState, input_: StreamOver, now: float, shared: Shared) -> Step:
+    def _over(self, state: SubscriptionState, input_: StreamOver, now: float, shared: m.Shared) -> Step:
         """Decide what follows the end of a stream (SB-2 to SB-4)."""
         if input_.code == _OK and not self.resumes:
-            return _finish(state, SubscriptionEnding.STOPPED)
+            return _finish(state, m.Ending.STOPPED)
         if shared.closing:
-            return _finish(state, SubscriptionEnding.FAILED)
+            return _finish(state, m.Ending.ATTEMPT)
         delivered = state.phase is _P.STREAMING
         if not state.why:
             state = state._replace(why=input_.code, gap_began=now)
@@ -260,12 +216,12 @@ class SubscriptionMachine(NamedTuple):
         doubtful = code in _INTERRUPTED and input_.headers and not (input_.cut or delivered)
         state = state._replace(doubts=state.doubts + 1 if doubtful else 0)
         if now - state.opened >= STEADY:
-            state = state._replace(progress=Progress(), doubts=0)
+            state = state._replace(progress=m.Progress(), doubts=0)
         cut = input_.cut or (code in _INTERRUPTED and (delivered or (doubtful and state.doubts < _DOUBTS)))
-        failure = FailedAttempt(
+        failure = m.FailedAttempt(
             code=code,
             hint=input_.hint,
-            own_timeout=self.timeout is not None and not ended_early(state.opened + self.timeout, now),
+            own_timeout=self.timeout is not None and not m.ended_early(state.opened + self.timeout, now),
             oversized=input_.oversized,
             transient=cut or code in (_OK, _CANCELLED),
             never_ran=True,  # a policy's `never_ran_only` means calls; to read on repeats nothing
@@ -282,11 +238,11 @@ class SubscriptionMachine(NamedTuple):
         if isinstance(following, Retry):
             return self._again(state, following, input_, now)
         if following.reason is None:
-            return _finish(state, SubscriptionEnding.STOPPED if code == _OK else SubscriptionEnding.FAILED)
+            return _finish(state, m.Ending.STOPPED if code == _OK else m.Ending.ATTEMPT)
         took = now - state.gap_began
         exhausted = CallExhausted(**self._at(state, now), code=code, reason=following.reason, took=took)
         state = state._replace(phase=_P.HOOKED, following=following)
-        return state, [Emit(exhausted), CallHook(Hook.EXHAUSTED, took, following.reason)]
+        return state, [Emit(exhausted), m.CallHook(m.Hook.EXHAUSTED, took, following.reason)]
 
     def _again(self, state: SubscriptionState, following: Retry, input_: StreamOver, now: float) -> Step:
         ended = StreamEnded(
@@ -299,36 +255,36 @@ class SubscriptionMachine(NamedTuple):
         wake = now + following.delay
         state = state._replace(following=following, progress=following.progress, wake=wake)
         if following.refresh and not following.delay:
-            hook = CallHook(Hook.REFRESH, now - state.gap_began)
+            hook = m.CallHook(m.Hook.REFRESH, now - state.gap_began)
             return state._replace(phase=_P.HOOKED), [Emit(ended), hook]
-        seek: list[Effect] = [SeekAnother(input_.turned_away)] if input_.turned_away else []
+        seek: list[Effect] = [m.SeekAnother(input_.turned_away)] if input_.turned_away else []
         return state._replace(phase=_P.SLEEPING), [*seek, Emit(ended), ArmTimer(wake)]
 
-    def _woken(self, state: SubscriptionState, input_: Woken, now: float, shared: Shared) -> Step:
+    def _woken(self, state: SubscriptionState, input_: m.CallTimerFired, now: float, shared: m.Shared) -> Step:
         if now < state.wake:
             return state, [ArmTimer(state.wake)]
         assert isinstance(state.following, Retry), "a subscription sleeps only before it opens a stream"
         if state.following.refresh:  # RT-4: after the wait, so that the stream has fresh credentials
-            return state._replace(phase=_P.HOOKED), [CallHook(Hook.REFRESH, now - state.gap_began)]
+            return state._replace(phase=_P.HOOKED), [m.CallHook(m.Hook.REFRESH, now - state.gap_began)]
         return self._open(state, input_, now, shared)
 
-    def _answered(self, state: SubscriptionState, input_: HookDone, now: float, shared: Shared) -> Step:
+    def _answered(self, state: SubscriptionState, input_: m.HookDone, now: float, shared: m.Shared) -> Step:
         if isinstance(state.following, GiveUp):
-            return _finish(state, SubscriptionEnding.EXHAUSTED, state.following)
+            return _finish(state, m.Ending.EXHAUSTED, state.following)
         if input_.metadata is None:
-            return _finish(state, SubscriptionEnding.FAILED)
-        metadata = replaced(state.metadata, input_.metadata)
+            return _finish(state, m.Ending.ATTEMPT)
+        metadata = m.replaced(state.metadata, input_.metadata)
         return self._open(state._replace(metadata=metadata), input_, now, shared)
 
-    def _broken(self, state: SubscriptionState, _input: OpenBroken, _now: float, _shared: Shared) -> Step:
-        return _finish(state, SubscriptionEnding.FAILED)
+    def _broken(self, state: SubscriptionState, _input: m.AttemptBroken, _now: float, _shared: m.Shared) -> Step:
+        return _finish(state, m.Ending.ATTEMPT)
 
-    def _cancel(self, state: SubscriptionState, _input: CancelRequested, _now: float, _shared: Shared) -> Step:
-        state, effects = _finish(state, SubscriptionEnding.STOPPED)
+    def _cancel(self, state: SubscriptionState, _input: m.CancelRequested, _now: float, _shared: m.Shared) -> Step:
+        state, effects = _finish(state, m.Ending.STOPPED)
         return state, [AbandonAttempt(), *effects]
 
-    def _closing(self, state: SubscriptionState, _input: ChannelClosing, _now: float, _shared: Shared) -> Step:
-        return _finish(state, SubscriptionEnding.CANCELLED)
+    def _closing(self, state: SubscriptionState, _input: m.ChannelClosing, _now: float, _shared: m.Shared) -> Step:
+        return _finish(state, m.Ending.CANCELLED)
 
     def _at(self, state: SubscriptionState, now: float) -> dict[str, Any]:
         """Return the fields that all events have; `attempt` counts the streams since the last message."""
@@ -341,28 +297,28 @@ class SubscriptionMachine(NamedTuple):
         }
 
 
-def _finish(state: SubscriptionState, ending: SubscriptionEnding, gave_up: GiveUp | None = None) -> Step:
-    return state._replace(phase=_P.DONE, following=None), [CancelTimer(), FinishSubscription(ending, gave_up)]
+def _finish(state: SubscriptionState, ending: m.Ending, gave_up: GiveUp | None = None) -> Step:
+    return state._replace(phase=_P.DONE, following=None), [CancelTimer(), m.Finish(ending, gave_up)]
 
 
-_Handler = Callable[[SubscriptionMachine, SubscriptionState, Any, float, Shared], Step]
+_Handler = Callable[[SubscriptionMachine, SubscriptionState, Any, float, m.Shared], Step]
 
 TRANSITIONS = Transitions[_Handler](
     {
         (_P.IDLE, Asked): SubscriptionMachine._open,
-        (_P.IDLE, CancelRequested): SubscriptionMachine._cancel,
+        (_P.IDLE, m.CancelRequested): SubscriptionMachine._cancel,
         (_P.OPENING, MessageCame): SubscriptionMachine._first_message,
         (_P.OPENING, StreamOver): SubscriptionMachine._over,
-        (_P.OPENING, OpenBroken): SubscriptionMachine._broken,
-        (_P.OPENING, CancelRequested): SubscriptionMachine._cancel,
+        (_P.OPENING, m.AttemptBroken): SubscriptionMachine._broken,
+        (_P.OPENING, m.CancelRequested): SubscriptionMachine._cancel,
         (_P.STREAMING, MessageCame): SubscriptionMachine._message,
         (_P.STREAMING, StreamOver): SubscriptionMachine._over,
-        (_P.STREAMING, CancelRequested): SubscriptionMachine._cancel,
-        (_P.HOOKED, HookDone): SubscriptionMachine._answered,
-        (_P.HOOKED, CancelRequested): SubscriptionMachine._cancel,
-        (_P.HOOKED, ChannelClosing): SubscriptionMachine._closing,
-        (_P.SLEEPING, Woken): SubscriptionMachine._woken,
-        (_P.SLEEPING, CancelRequested): SubscriptionMachine._cancel,
-        (_P.SLEEPING, ChannelClosing): SubscriptionMachine._closing,
+        (_P.STREAMING, m.CancelRequested): SubscriptionMachine._cancel,
+        (_P.HOOKED, m.HookDone): SubscriptionMachine._answered,
+        (_P.HOOKED, m.CancelRequested): SubscriptionMachine._cancel,
+        (_P.HOOKED, m.ChannelClosing): SubscriptionMachine._closing,
+        (_P.SLEEPING, m.CallTimerFired): SubscriptionMachine._woken,
+        (_P.SLEEPING, m.CancelRequested): SubscriptionMachine._cancel,
+        (_P.SLEEPING, m.ChannelClosing): SubscriptionMachine._closing,
     }
 )

@@ -14,16 +14,19 @@ from grpc_backoff.base.base_errors import IllegalTransition
 from grpc_backoff.base.stepping import AbandonAttempt, ArmTimer, CancelTimer, Emit
 from grpc_backoff.decide.calls import subscription_machine as s
 from grpc_backoff.decide.calls.call_machine import (
+    AttemptBroken,
     CallHook,
+    CallTimerFired,
     CancelRequested,
     ChannelClosing,
+    Ending,
+    Finish,
     Hook,
     HookDone,
     SeekAnother,
 )
 from grpc_backoff.decide.calls.events import CallExhausted, WaitSource
 from grpc_backoff.decide.calls.server_hint import ServerHint
-from grpc_backoff.decide.calls.subscription_machine import SubscriptionEnding as Ending
 from grpc_backoff.decide.calls.subscription_machine import SubscriptionPhase as Phase
 from tests.decide.calls.driving import BEGAN, METHOD, TARGET, Around, policy_of
 
@@ -31,8 +34,8 @@ INPUTS = {
     s.Asked: s.Asked(),
     s.MessageCame: s.MessageCame(),
     s.StreamOver: s.StreamOver("UNAVAILABLE"),
-    s.OpenBroken: s.OpenBroken(),
-    s.Woken: s.Woken(),
+    AttemptBroken: AttemptBroken(),
+    CallTimerFired: CallTimerFired(),
     HookDone: HookDone(()),
     CancelRequested: CancelRequested(),
     ChannelClosing: ChannelClosing(),
@@ -75,7 +78,7 @@ class Run:
 
     def wake(self):
         self.now, self.timer = self.timer, None
-        return self.feed(s.Woken())
+        return self.feed(CallTimerFired())
 
     def wait(self):
         """Return the wait that the machine has planned, in seconds."""
@@ -105,7 +108,7 @@ def test_table(phase, kind):
     assert run.phase is phase
     if (phase, kind) in s.TRANSITIONS:
         run.feed(INPUTS[kind])
-        assert (run.phase is Phase.DONE) == (run.effects[-1:] != [] and type(run.effects[-1]) is s.FinishSubscription)
+        assert (run.phase is Phase.DONE) == (run.effects[-1:] != [] and type(run.effects[-1]) is Finish)
     else:
         with pytest.raises(IllegalTransition, match=f"{kind.__name__} in phase {phase.name}"):
             run.feed(INPUTS[kind])
@@ -117,7 +120,7 @@ def test_cancel(phase):
     """SB-6: closing ends a subscription in every phase and leaves neither a stream nor a timer."""
     run = REACH[phase]().feed(CancelRequested())
 
-    assert run.effects == [AbandonAttempt(), CancelTimer(), s.FinishSubscription(Ending.STOPPED)]
+    assert run.effects == [AbandonAttempt(), CancelTimer(), Finish(Ending.STOPPED)]
     assert run.phase is Phase.DONE
 
 
@@ -146,7 +149,7 @@ def test_ends(code, opening, later):
     run = streaming().over(code)
     assert run.phase is later
     if run.phase is DONE:
-        assert run.effects[-1] == s.FinishSubscription(Ending.FAILED)
+        assert run.effects[-1] == Finish(Ending.ATTEMPT)
 
 
 @pytest.mark.parametrize("code", ["INTERNAL", "UNKNOWN", "CANCELLED", "RESOURCE_EXHAUSTED", "PERMISSION_DENIED"])
@@ -174,7 +177,7 @@ def test_headers(code):
     for _ in range(6):
         assert run.over(code, headers=True).phase is AGAIN
         run.wake()
-    assert run.over(code, headers=True).effects[-1] == s.FinishSubscription(Ending.FAILED)
+    assert run.over(code, headers=True).effects[-1] == Finish(Ending.ATTEMPT)
     assert len(run.opens) == 7
 
 
@@ -207,12 +210,12 @@ def test_other_ends():
     assert Run(s.Asked(), timeout=5.0).over("DEADLINE_EXCEEDED", 5.0).phase is AGAIN
     assert Run(s.Asked(), timeout=5.0).over("DEADLINE_EXCEEDED", 4.9).phase is DONE, "the server's own"
     stopped = streaming(resumes=False).over("OK")
-    assert stopped.effects == [CancelTimer(), s.FinishSubscription(Ending.STOPPED)]
+    assert stopped.effects == [CancelTimer(), Finish(Ending.STOPPED)]
     assert streaming(resumes=False).over("UNAVAILABLE").phase is AGAIN
     assert Run(s.Asked()).over("RESOURCE_EXHAUSTED", oversized=True).phase is DONE
     closing = streaming()
     closing.around.closing = True
-    assert closing.over("CANCELLED").effects[-1] == s.FinishSubscription(Ending.FAILED)
+    assert closing.over("CANCELLED").effects[-1] == Finish(Ending.ATTEMPT)
 
 
 def test_waits():
@@ -261,7 +264,7 @@ def test_too_early():
     due = run.timer
     run.now = due - 0.1
 
-    assert run.feed(s.Woken()).effects == [ArmTimer(due)]
+    assert run.feed(CallTimerFired()).effects == [ArmTimer(due)]
     assert len(run.opens) == 1
 
 
@@ -282,8 +285,8 @@ def test_limits():
 
 def test_no_retries():
     """SB-4: a policy of one attempt opens no second stream."""
-    assert streaming(max_attempts=1).over("UNAVAILABLE").effects[-1] == s.FinishSubscription(Ending.FAILED)
-    assert streaming(max_attempts=1).over("OK").effects[-1] == s.FinishSubscription(Ending.STOPPED)
+    assert streaming(max_attempts=1).over("UNAVAILABLE").effects[-1] == Finish(Ending.ATTEMPT)
+    assert streaming(max_attempts=1).over("OK").effects[-1] == Finish(Ending.STOPPED)
 
 
 def test_renewal():
@@ -297,7 +300,7 @@ def test_renewal():
     assert run.feed(HookDone((("token", "2"), ("a", "b")))).effects == [s.Open((("token", "2"), ("a", "b")))]
     run.feed(s.MessageCame())
     assert run.over("UNAUTHENTICATED", can_refresh=True).phase is Phase.HOOKED, "at once again, after a message"
-    assert run.feed(HookDone(None)).effects[-1] == s.FinishSubscription(Ending.FAILED)
+    assert run.feed(HookDone(None)).effects[-1] == Finish(Ending.ATTEMPT)
 
 
 def test_turned_away():
@@ -361,7 +364,7 @@ class Subscriptions(RuleBasedStateMachine):
     @rule(early=st.booleans())
     def wake(self, early):
         self.run.now, self.run.timer = max(self.run.now, self.run.timer - 0.1 * early), None
-        self.feed(s.Woken())
+        self.feed(CallTimerFired())
 
     @precondition(lambda self: self.run.phase is not Phase.DONE)
     @rule()
