@@ -89,7 +89,7 @@ class Slots(Stepper[p.PoolInput], SlotRules[ConnectionT, ConnectorT]):
         if only is not None and not first:
             only.want()
         elif first or not self._only_full():
-            self.feed(p.Wanted())
+            self.feed(m.ConnectionWanted())
 
     def refresh(self, why: str) -> None:
         """Replace every connection (PO-9)."""
@@ -141,7 +141,7 @@ class Slots(Stepper[p.PoolInput], SlotRules[ConnectionT, ConnectorT]):
         """Stop for good (CB-10)."""
         if self._free_timer is not None:
             self._free_timer.cancel()
-        self.feed(p.PoolCloseRequested())
+        self.feed(m.CloseRequested())
 
     def leave_alone(self) -> None:
         """Do nothing any more, without a word, because the connections belong to another process (FK-1)."""

@@ -37,8 +37,8 @@ from typing import Any, Literal
 from grpc_backoff.base.record import NamedTuple, record
 from grpc_backoff.base.status import Role, State
 from grpc_backoff.base.stepping import ArmTimer, CancelTimer, Emit, Transitions
+from grpc_backoff.decide.connections import connection_machine as m
 from grpc_backoff.decide.connections import pool_records as p
-from grpc_backoff.decide.connections.connection_machine import FailCalls, ReleaseCalls
 from grpc_backoff.decide.connections.happened import ChannelKey, Happened
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect
 from grpc_backoff.policy.pooling import PoolPolicy
@@ -112,7 +112,7 @@ class PoolMachine(NamedTuple):
 
     # Slots come, serve and go.
 
-    def _wanted(self, state: p.PoolState, _input: p.Wanted, now: float) -> p.PoolStep:
+    def _wanted(self, state: p.PoolState, _input: m.ConnectionWanted, now: float) -> p.PoolStep:
         wanted: list[p.PoolEffect] = [p.WantSlot(slot.number) for slot in state.live]
         for slot in state.live if len(wanted) > 1 else ():  # the state of a single one is the channel's
             state = self._begins(state, slot, now)
@@ -183,14 +183,14 @@ class PoolMachine(NamedTuple):
         if self.policy.resolve_every and self.addresses is None and not self.policy.round_robin:
             # Which addresses the name has now is what later resolutions are compared with.
             state = state._replace(addresses=None, resolve_at=now)
-        return state, [*effects, ReleaseCalls()]
+        return state, [*effects, m.ReleaseCalls()]
 
     def _slot_failed(self, state: p.PoolState, input_: p.SlotFailed, now: float) -> p.PoolStep:
         slot = state.slot(input_.slot)
         if slot is None or not slot.live:
             return state, []
         state = self._look_up(state, now, at_once=False)
-        return state, [FailCalls()] if state.state is State.TRANSIENT_FAILURE else []
+        return state, [m.FailCalls()] if state.state is State.TRANSIENT_FAILURE else []
 
     def _slot_ended(self, state: p.PoolState, input_: p.SlotEnded, now: float) -> p.PoolStep:
         slot = state.slot(input_.slot)
@@ -226,10 +226,10 @@ class PoolMachine(NamedTuple):
             problem = input_.problem if state.replacement(slot.number) is None else ""
             slot = slot._replace(role=Role.UNHEALTHY, since=now, problem=problem, row=0, gap=0.0)
             state = self._look_up(state.put(slot), now, at_once=True)
-            failed: list[p.PoolEffect] = [FailCalls()] if state.state is State.TRANSIENT_FAILURE else []
+            failed: list[p.PoolEffect] = [m.FailCalls()] if state.state is State.TRANSIENT_FAILURE else []
             return state, [Emit(self._event("SlotUnhealthy", slot, now, input_.problem)), *failed]
         slot = slot._replace(role=Role.SERVING, since=now, problem="")
-        return state.put(slot), [Emit(self._event("SlotServing", slot, now, _HEALTHY)), ReleaseCalls()]
+        return state.put(slot), [Emit(self._event("SlotServing", slot, now, _HEALTHY)), m.ReleaseCalls()]
 
     def _open(self, state: p.PoolState, now: float, endpoint: str, why: str, replaces: int | None = None) -> p.PoolStep:
         wanted = state.phase is p.PoolPhase.WANTED
@@ -325,7 +325,7 @@ class PoolMachine(NamedTuple):
                 state, more = self._retire(state, slot.number, now, _GONE if slot.endpoint else _RESOLVED)
                 effects += more
         if state.state is State.TRANSIENT_FAILURE:  # of those that are left, none has hope
-            effects.append(FailCalls())
+            effects.append(m.FailCalls())
         return state, effects
 
     def _appeared(self, state: p.PoolState, new: Sequence[str]) -> list[p.PoolEffect]:
@@ -427,7 +427,7 @@ class PoolMachine(NamedTuple):
             effects.append(CancelTimer() if due == math.inf else ArmTimer(due))
         return state, effects
 
-    def _close(self, state: p.PoolState, _input: p.PoolCloseRequested, _now: float) -> p.PoolStep:
+    def _close(self, state: p.PoolState, _input: m.CloseRequested, _now: float) -> p.PoolStep:
         """Discard all slots. The one that serves, or else the first, comes last: its end is the channel's (CB-10)."""
         last = max(state.slots, key=lambda slot: (slot.live, slot.role is Role.SERVING, -slot.number))
         others = [p.CloseSlot(slot.number) for slot in state.slots if slot is not last]
@@ -467,7 +467,7 @@ def _news(before: p.PoolState, after: p.PoolState) -> list[p.PoolEffect]:
 _Handler = Callable[[PoolMachine, p.PoolState, Any, float], p.PoolStep]
 
 _OPEN: Mapping[type[p.PoolInput], _Handler] = {
-    p.Wanted: PoolMachine._wanted,
+    m.ConnectionWanted: PoolMachine._wanted,
     p.SlotChanged: PoolMachine._slot_changed,
     p.SlotServes: PoolMachine._slot_serves,
     p.SlotFailed: PoolMachine._slot_failed,
@@ -479,7 +479,7 @@ _OPEN: Mapping[type[p.PoolInput], _Handler] = {
     p.TurnedAway: PoolMachine._turned_away,
     p.PoolBusy: PoolMachine._busy,
     p.PoolTimerFired: PoolMachine._timer_fired,
-    p.PoolCloseRequested: PoolMachine._close,
+    m.CloseRequested: PoolMachine._close,
 }
 TRANSITIONS = Transitions.by_phase(
     {

@@ -8,7 +8,7 @@ import math
 from grpc_backoff.base.record import NamedTuple, record
 from grpc_backoff.base.status import Role, State
 from grpc_backoff.base.stepping import ArmTimer, CancelTimer, Emit
-from grpc_backoff.decide.connections.connection_machine import FailCalls, ReleaseCalls
+from grpc_backoff.decide.connections import connection_machine as m
 from grpc_backoff.decide.connections.happened import Happened
 from grpc_backoff.decide.connections.pick import aggregate
 
@@ -158,11 +158,6 @@ class PoolState(NamedTuple):
 
 
 @record
-class Wanted(NamedTuple):
-    """A call asks for a connection."""
-
-
-@record
 class SlotChanged(NamedTuple):
     """A slot's connection machine has a new state.
 
@@ -282,13 +277,8 @@ class PoolTimerFired(NamedTuple):
     used: float = math.inf
 
 
-@record
-class PoolCloseRequested(NamedTuple):
-    """The channel is being closed."""
-
-
 PoolInput = (
-    Wanted
+    m.ConnectionWanted
     | SlotChanged
     | SlotServes
     | SlotFailed
@@ -300,7 +290,7 @@ PoolInput = (
     | TurnedAway
     | PoolBusy
     | PoolTimerFired
-    | PoolCloseRequested
+    | m.CloseRequested
 )
 
 
@@ -386,8 +376,8 @@ PoolEffect = (
     | Resolve
     | Serving
     | Show
-    | ReleaseCalls
-    | FailCalls
+    | m.ReleaseCalls
+    | m.FailCalls
     | ArmTimer
     | CancelTimer
     | Emit[Happened]

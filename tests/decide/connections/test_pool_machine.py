@@ -16,7 +16,7 @@ from grpc_backoff.base.status import Role
 from grpc_backoff.base.stepping import ArmTimer, CancelTimer, Emit
 from grpc_backoff.decide.connections import pool_records as p
 from grpc_backoff.decide.connections import slot_events
-from grpc_backoff.decide.connections.connection_machine import FailCalls, ReleaseCalls
+from grpc_backoff.decide.connections.connection_machine import CloseRequested, ConnectionWanted, FailCalls, ReleaseCalls
 from grpc_backoff.decide.connections.pool_machine import TRANSITIONS, PoolMachine
 from grpc_backoff.decide.connections.pool_records import Load, PoolPhase
 from grpc_backoff.policy.connect import Reconnect
@@ -74,7 +74,7 @@ class Driver:
 
 def serving(**policy):
     """Return a pool whose first slot serves."""
-    return Driver(**policy).feed(p.Wanted()).serve(0)
+    return Driver(**policy).feed(ConnectionWanted()).serve(0)
 
 
 # The default: one slot.
@@ -84,7 +84,7 @@ def test_one_slot_for_the_whole_target():
     """PO-5: by default there is one slot, whose endpoint is the whole target, and no event announces it."""
     driver = Driver()
     assert driver.effects == [p.OpenSlot(0, "")]
-    assert driver.feed(p.Wanted()).effects == [p.WantSlot(0)]
+    assert driver.feed(ConnectionWanted()).effects == [p.WantSlot(0)]
     driver.feed(p.SlotChanged(0, CONNECTING))
     assert driver.effects == [p.Show(CONNECTING)]
     driver.feed(p.SlotChanged(0, READY))
@@ -96,7 +96,7 @@ def test_one_slot_for_the_whole_target():
 
 def test_failures_fail_the_calls():
     """PO-4: a failed attempt of the only slot fails the pending calls, and so does each later one."""
-    driver = Driver().feed(p.Wanted()).feed(p.SlotChanged(0, FAILING))
+    driver = Driver().feed(ConnectionWanted()).feed(p.SlotChanged(0, FAILING))
     for _ in range(2):
         assert driver.feed(p.SlotFailed(0)).effects == [FailCalls()]
 
@@ -182,7 +182,7 @@ def test_a_request_during_a_replacement():
 @pytest.mark.parametrize("state", [IDLE, FAILING])
 def test_nothing_to_replace(state):
     """PO-9: without a connection or an attempt, a request changes nothing."""
-    driver = Driver().feed(p.Wanted()).feed(p.SlotChanged(0, state)).feed(p.Refresh("moved"))
+    driver = Driver().feed(ConnectionWanted()).feed(p.SlotChanged(0, state)).feed(p.Refresh("moved"))
     assert driver.effects == []
     assert driver.serve(0, 0.01).timer == math.inf
 
@@ -191,7 +191,7 @@ def test_nothing_to_replace(state):
 @pytest.mark.parametrize("began_before", [True, False])
 def test_a_request_during_an_attempt(state, began_before):
     """PO-9, PO-10: an attempt in backoff counts, too; one that begins after the request is not replaced."""
-    driver = Driver().feed(p.Wanted()).feed(p.SlotChanged(0, state)).feed(p.Refresh("moved"), 1)
+    driver = Driver().feed(ConnectionWanted()).feed(p.SlotChanged(0, state)).feed(p.Refresh("moved"), 1)
     driver.feed(p.SlotChanged(0, READY), 5).feed(p.SlotServes(0, 100.5 if began_before else 101.5))
     assert driver.done(p.OpenSlot) == ([p.OpenSlot(1, "", 0)] if began_before else [])
     assert driver.timer == math.inf
@@ -325,7 +325,7 @@ def test_an_unhealthy_connection_that_is_dead():
 @pytest.mark.parametrize("number", [0, 7])
 def test_what_is_known_of_its_health(number, problem):
     """RO-1: the health of a slot that does not serve changes nothing, and neither does health that is known."""
-    driver = Driver().feed(p.Wanted()).feed(p.HealthChanged(number, problem))
+    driver = Driver().feed(ConnectionWanted()).feed(p.HealthChanged(number, problem))
     assert driver.effects == []
     assert serving().feed(p.HealthChanged(number, "")).effects == []
 
@@ -354,7 +354,7 @@ def test_an_unhealthy_connection_is_not_unneeded():
 
 def round_robin(*addresses, **policy):
     """Return a pool whose target has these addresses, none of which has been dialled."""
-    driver = Driver(round_robin=True, **policy).feed(p.Wanted()).feed(p.SlotChanged(0, CONNECTING))
+    driver = Driver(round_robin=True, **policy).feed(ConnectionWanted()).feed(p.SlotChanged(0, CONNECTING))
     return driver.feed(p.NameResolved(addresses), 0.1)
 
 
@@ -376,7 +376,7 @@ def test_addresses_in_the_target():
     """PO-6: a target that names addresses needs no resolution."""
     driver = Driver(("a", "b"), round_robin=True)
     assert [each for each in driver.effects if not isinstance(each, Emit)] == [p.OpenSlot(0, "a"), p.OpenSlot(1, "b")]
-    driver.feed(p.Wanted()).serve(0).lose(0)
+    driver.feed(ConnectionWanted()).serve(0).lose(0)
     assert driver.done(p.Resolve) == []
 
 
@@ -475,7 +475,7 @@ def failing(driver, slot=0):
 
 def test_resolve_every_in_backoff():
     """PO-7: the name is also resolved every `resolve_every` seconds while a slot is in backoff, and not while idle."""
-    driver, at = failing(Driver(resolve_every=2.0).feed(p.Wanted())), []
+    driver, at = failing(Driver(resolve_every=2.0).feed(ConnectionWanted())), []
     for _ in range(5):
         at += [driver.now] * len(driver.done(p.Resolve))
         driver.feed(p.NameResolved(()), 0.5)
@@ -485,7 +485,7 @@ def test_resolve_every_in_backoff():
     driver.wake()
     driver.feed(p.NameResolved(()))
     assert driver.timer == math.inf, "CB-14: nothing is planned without a connection or a backoff"
-    assert failing(Driver().feed(p.Wanted())).done(p.Resolve) == []
+    assert failing(Driver().feed(ConnectionWanted())).done(p.Resolve) == []
 
 
 @pytest.mark.parametrize(
@@ -502,7 +502,7 @@ def test_resolve_every_in_backoff():
 )
 def test_what_news_a_name_has(before, after, news):
     """LV-4: an address that the last resolution did not find is news for a slot that is asleep in backoff."""
-    driver = failing(Driver(resolve_every=2.0).feed(p.Wanted()))
+    driver = failing(Driver(resolve_every=2.0).feed(ConnectionWanted()))
     if before is not None:
         driver.feed(p.NameResolved(before))
         driver.wake()
@@ -569,7 +569,7 @@ def test_each_of_several_is_replaced():
 @pytest.mark.parametrize(("eager", "wanted"), [(True, [p.WantSlot(0)]), (False, [])])
 def test_eager_with_several(eager, wanted):
     """CB-7: the channel's only connection is replaced at once if the channel is eager and in use."""
-    driver = Driver(eager=eager, max_connections=2).feed(p.Wanted()).serve(0)
+    driver = Driver(eager=eager, max_connections=2).feed(ConnectionWanted()).serve(0)
     assert driver.lose(0, busy=True).done(p.WantSlot) == wanted
 
 
@@ -680,7 +680,7 @@ def test_close():
     """PO-12: everything is closed, the serving slot last, and nothing happens after that."""
     driver = serving(resolve_every=2.0).feed(p.Refresh("moved"), 10).serve(1).feed(p.Refresh("moved"), 10)
     assert driver.roles() == {0: Role.RETIRING, 1: Role.SERVING, 2: Role.COMING}
-    driver.feed(p.PoolCloseRequested())
+    driver.feed(CloseRequested())
     assert driver.done(p.CloseSlot) == [p.CloseSlot(0), p.CloseSlot(2), p.CloseSlot(1)]
     assert driver.timer == math.inf
     for given in (p.SlotEnded(0), p.Refresh("moved"), p.SlotServes(2, 1.0), p.NameResolved(("a",)), p.PoolTimerFired()):
@@ -730,10 +730,10 @@ def test_a_lost_connection_beside_one_that_fails():
 
 def test_all_are_asked_before_one_fails():
     """PO-4: when all slots are asked for connections, one that is in backoff at once does not hide the others' hope."""
-    driver = Driver(("a", "b"), round_robin=True).feed(p.Wanted())
+    driver = Driver(("a", "b"), round_robin=True).feed(ConnectionWanted())
     assert driver.done(p.WantSlot) == [p.WantSlot(0), p.WantSlot(1)]
     assert driver.feed(p.SlotChanged(0, FAILING)).feed(p.SlotFailed(0)).done(FailCalls, p.Show) == []
-    driver.feed(p.SlotChanged(0, IDLE)).feed(p.SlotChanged(1, IDLE)).feed(p.Wanted())
+    driver.feed(p.SlotChanged(0, IDLE)).feed(p.SlotChanged(1, IDLE)).feed(ConnectionWanted())
     assert driver.done(p.Show, p.WantSlot) == [p.Show(CONNECTING), p.WantSlot(0), p.WantSlot(1)]
     assert driver.feed(p.SlotChanged(1, FAILING)).feed(p.SlotFailed(1)).done(FailCalls, p.Show) == []
 
@@ -825,7 +825,7 @@ class Slots(RuleBasedStateMachine):
     @precondition(lambda self: self.state.phase is PoolPhase.UNWANTED)
     @rule()
     def want(self):
-        self.feed(p.Wanted())
+        self.feed(ConnectionWanted())
 
     @rule(data=st.data())
     def connect(self, data):
