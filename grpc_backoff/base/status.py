@@ -52,6 +52,10 @@ class Failure:
         return f"{self.stage.value}: {self.reason}"
 
 
+IDLED = "it reached the idle timeout"
+"""The reason of a loss where the core, or this side, has closed a connection because no call used it (CB-14)."""
+
+
 @record
 class Loss(NamedTuple):
     """How an established connection ended, as far as the connector can tell.

@@ -12,10 +12,9 @@ from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from grpc_backoff.base import stepping
-from grpc_backoff.base.status import ConnectionStatus, Failure, Loss, Stage, State
+from grpc_backoff.base.status import IDLED, ConnectionStatus, Failure, Loss, Stage, State
 from grpc_backoff.base.stepping import Stepper
 from grpc_backoff.decide.connections import connection_machine as m
-from grpc_backoff.decide.connections.dial_machine import IDLED
 from grpc_backoff.decide.connections.happened import Happened
 from grpc_backoff.engine.core_connector import Reporting
 from grpc_backoff.engine.registry import SCHEDULES, Membership, Registry, ScheduleGroup
@@ -317,17 +316,7 @@ class ConnectionManager(Stepper[m.Input], Generic[ConnectionT]):
         connection.retire()  # no more calls: grpc's core would redial for them
         used = connection.last_used()
         self._used = max(self._used, used)
-        self.feed(
-            m.ConnectionLost(
-                loss.reason,
-                graceful=loss.graceful,
-                served=loss.served,
-                used=used,
-                busy=self._is_busy,
-                replaced=self.replaced,
-                idled=loss.reason == IDLED,
-            )
-        )
+        self.feed(m.ConnectionLost(loss, used=used, busy=self._is_busy, replaced=self.replaced))
 
     def rest(self, connection: ConnectionT) -> None:
         """Close a connection that has reached the idle timeout (CB-14)."""

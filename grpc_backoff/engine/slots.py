@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from grpc_backoff.base import stepping
-from grpc_backoff.base.status import Failure, Role, State
+from grpc_backoff.base.status import Failure, Loss, Role, State
 from grpc_backoff.base.stepping import Stepper
 from grpc_backoff.decide.connections import connection_machine as m
 from grpc_backoff.decide.connections import pool_records as p
@@ -360,7 +360,7 @@ class Slots(Stepper[p.PoolInput], SlotRules[ConnectionT, ConnectorT]):
         live = slot.manager.connection
         connection = live or slot.manager.draining
         if live is not None:
-            slot.manager.feed(m.ConnectionLost(why, used=live.last_used(), replaced=True))
+            slot.manager.feed(m.ConnectionLost(Loss(why), used=live.last_used(), replaced=True))
         self._retire(slot)
         if connection is not None:
             connection.retire()

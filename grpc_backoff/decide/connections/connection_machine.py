@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from grpc_backoff.base.record import NamedTuple, record
-from grpc_backoff.base.status import Failure, Stage, State
+from grpc_backoff.base.status import IDLED, Failure, Loss, Stage, State
 from grpc_backoff.base.stepping import AbandonAttempt, ArmTimer, CancelTimer, Emit, Transitions
 from grpc_backoff.decide.connections.dial_texts import NO_SETTINGS
 from grpc_backoff.decide.connections.happened import ChannelKey, Happened
@@ -195,22 +195,16 @@ class ConnectionLost(NamedTuple):
     """The established connection ended.
 
     Attributes:
-        reason: why it ended, in words.
-        graceful: whether the peer sent GOAWAY(NO_ERROR) and lets its calls continue.
-        served: whether the server has answered a call on it.
+        loss: how it ended.
         used: when an RPC last used it; minus infinity if none did.
         busy: whether a call is pending that arrived between the end of the connection and this input.
         replaced: whether another slot takes the place of this one, so that nothing is dialled here any more (PO-3).
-        idled: whether the core closed it because no call had used it for the idle timeout (CB-14).
     """
 
-    reason: str
-    graceful: bool = False
-    served: bool = False
+    loss: Loss
     used: float = _NEVER
     busy: bool = False
     replaced: bool = False
-    idled: bool = False
 
 
 @record
@@ -490,8 +484,8 @@ class ConnectionMachine(NamedTuple):
         assert state.ready_since is not None, "READY has a start time"
         lived = now - state.ready_since
         # CB-8: this is opt-in. By default every SETTINGS frame resets the backoff, as the protocol requires.
-        counts = lived < self.policy.stable_after and not input_.served and not input_.graceful
-        failure = Failure(Stage.ESTABLISHED, f"the connection was lost: {input_.reason}")
+        counts = lived < self.policy.stable_after and not input_.loss.served and not input_.loss.graceful
+        failure = Failure(Stage.ESTABLISHED, f"the connection was lost: {input_.loss.reason}")
         lost = self._happened("Disconnected", state, now, failure=failure, lived=lived, counted_as_failure=counts)
         state = state._replace(ready_since=None, failure=failure, asked=max(state.asked, input_.used), last_life=lived)
         if counts:
@@ -503,7 +497,7 @@ class ConnectionMachine(NamedTuple):
                 state, effects = self._resume(state._replace(phase=ConnectionPhase.BACKOFF), now, rng)
                 effects = [FailCalls(), *notices, *effects]
         else:
-            ending = {"served": input_.served, "graceful": input_.graceful}
+            ending = {"served": input_.loss.served, "graceful": input_.loss.graceful}
             if state.schedule.pays(**ending):
                 state = state._replace(last_life=None)
             schedule = state.schedule.lost(state.member, self._guarded(state), now, **ending)
@@ -514,7 +508,7 @@ class ConnectionMachine(NamedTuple):
     def _let_go(self, state: ConnectionState, now: float, rng: Random, input_: ConnectionLost) -> Step:
         """Become IDLE until the next call; if the channel is eager or a call is pending, dial right away (CB-7)."""
         state = state._replace(phase=ConnectionPhase.IDLE, attempt=0)
-        wanted = input_.busy or (self.policy.reconnect is Reconnect.EAGER and not input_.idled)
+        wanted = input_.busy or (self.policy.reconnect is Reconnect.EAGER and input_.loss.reason != IDLED)
         if wanted and not input_.replaced and not self._is_idle(state, now):
             return self._go_on(state._replace(phase=ConnectionPhase.HOLDING), now, rng)
         return state, []

@@ -36,7 +36,7 @@ from collections.abc import Callable
 from typing import Any
 
 from grpc_backoff.base.record import NamedTuple, record
-from grpc_backoff.base.status import Failure, Link, Loss
+from grpc_backoff.base.status import IDLED, Failure, Link, Loss
 from grpc_backoff.base.stepping import Transitions
 from grpc_backoff.decide.connections import dial_times
 from grpc_backoff.decide.connections.dial_texts import failure_of
@@ -49,7 +49,6 @@ _GRACEFUL = "the server ended the connection gracefully (GOAWAY)"
 _REFUSED = "the connection was lost: the peer refuses calls"
 _TRIAL = "it was a trial, after calls without an answer, and the peer has answered"
 _MOST_REDIALS = 2
-IDLED = "it reached the idle timeout"
 
 
 class DialPhase(enum.Enum):

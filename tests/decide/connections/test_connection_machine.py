@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from grpc_backoff.base.status import Loss
 from grpc_backoff.decide.connections import connection_machine as m
 from grpc_backoff.decide.connections import events
 from grpc_backoff.decide.connections.dial_texts import NO_SETTINGS
@@ -30,7 +31,7 @@ INPUTS = {
     m.SettingsReceived: m.SettingsReceived(),
     m.ConnectFailed: m.ConnectFailed(REFUSED),
     m.TimerFired: m.TimerFired(),
-    m.ConnectionLost: m.ConnectionLost("closed"),
+    m.ConnectionLost: m.ConnectionLost(Loss("closed")),
     m.AnswerReceived: m.AnswerReceived(),
     m.CoreRedialled: m.CoreRedialled(),
     m.ResetRequested: m.ResetRequested(),
@@ -96,7 +97,7 @@ class Driver:
         return self.feed(m.SettingsReceived(), self.now + after)
 
     def lose(self, after, **how):
-        return self.feed(m.ConnectionLost("closed", **how), self.now + after)
+        return self.feed(m.ConnectionLost(Loss("closed", **how)), self.now + after)
 
     def want(self):
         return self.feed(m.ConnectionWanted())
@@ -238,7 +239,7 @@ def test_the_seeds_pseudo_code_number_for_number(seed, failures):
 
 EAGER = {"reconnect": Reconnect.EAGER}
 STABLE = {"stable_after": 5.0}
-LOST_WITH_A_CALL = m.ConnectionLost("closed", busy=True)
+LOST_WITH_A_CALL = m.ConnectionLost(Loss("closed"), busy=True)
 DECIDED = m.TimerFired(busy=True, decided=True)
 
 
@@ -282,7 +283,7 @@ STORIES = {
         "want" + 9 * " fail wake" + " connect:0.01 lose:0.01 want", wait=pytest.approx(1.0)
     ),
     "CB-7: calls that ran as a young connection ended cost no second wait": story(
-        "want connect", (0.3, m.ConnectionLost("closed", used=100.3)), "want", wait=pytest.approx(1.0)
+        "want connect", (0.3, m.ConnectionLost(Loss("closed"), used=100.3)), "want", wait=pytest.approx(1.0)
     ),
     "CB-7: an answer pays for the next attempt": story(
         "want connect end:0.1 want" + 3 * " connect end:0.01 want",
@@ -340,10 +341,10 @@ STORIES = {
     "CB-8: its backoff may have passed": story("want connect lose:3", policy=STABLE, told=[0.0], starts=[100.0, 103.0]),
     "CB-8: an old one is none": story("want connect lose:9", policy=STABLE, told=[None]),
     "CB-8: one that served is none": story(
-        "want connect", (2.0, m.ConnectionLost("closed", served=True)), policy=STABLE, told=[None]
+        "want connect", (2.0, m.ConnectionLost(Loss("closed", served=True))), policy=STABLE, told=[None]
     ),
     "CB-8: one that said goodbye is none": story(
-        "want connect", (2.0, m.ConnectionLost("closed", graceful=True)), policy=STABLE, told=[None]
+        "want connect", (2.0, m.ConnectionLost(Loss("closed", graceful=True))), policy=STABLE, told=[None]
     ),
     "CB-16: the core's redial takes the place of the next attempt": story(
         "want connect lose:0.1 redial want", timer=pytest.approx(102.0)
@@ -401,7 +402,7 @@ STORIES = {
     ),
     "CB-14: but one that was used": story(
         "want connect",
-        (61.0, m.ConnectionLost("closed", used=150.0)),
+        (61.0, m.ConnectionLost(Loss("closed"), used=150.0)),
         policy={**EAGER, "idle_timeout": 60.0},
         starts=[100.0, 161.0],
     ),
@@ -841,7 +842,7 @@ class Lifetimes(RuleBasedStateMachine):
     @rule(after=st.floats(0, 10), graceful=st.booleans(), served=st.booleans())
     @precondition(lambda self: self.driver.state.phase is m.ConnectionPhase.READY)
     def lose(self, after, graceful, served):
-        self.feed(m.ConnectionLost("x", graceful=graceful, served=served), after)
+        self.feed(m.ConnectionLost(Loss("x", graceful=graceful, served=served)), after)
 
     @rule()
     @precondition(lambda self: self.driver.state.connections)

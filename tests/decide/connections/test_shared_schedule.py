@@ -10,6 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from grpc_backoff.base.status import Loss
 from grpc_backoff.decide.connections import connection_machine as m
 from grpc_backoff.decide.connections.events import AttemptFailed, AttemptStarted, Failure, Stage, State
 from grpc_backoff.decide.connections.happened import ChannelKey
@@ -79,7 +80,7 @@ class Manager:
         self.feed(m.SettingsReceived())
 
     def lose(self):
-        self.feed(m.ConnectionLost("closed", busy=self.busy))
+        self.feed(m.ConnectionLost(Loss("closed"), busy=self.busy))
 
     def reset(self):
         self.feed(m.ResetRequested())
