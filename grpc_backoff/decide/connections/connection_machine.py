@@ -482,10 +482,10 @@ class ConnectionMachine(NamedTuple):
 
     def _lost(self, state: ConnectionState, input_: ConnectionLost, now: float, rng: Random) -> Step:
         assert state.ready_since is not None, "READY has a start time"
-        lived = now - state.ready_since
+        lived, loss = now - state.ready_since, input_.loss
         # CB-8: this is opt-in. By default every SETTINGS frame resets the backoff, as the protocol requires.
-        counts = lived < self.policy.stable_after and not input_.loss.served and not input_.loss.graceful
-        failure = Failure(Stage.ESTABLISHED, f"the connection was lost: {input_.loss.reason}")
+        counts = lived < self.policy.stable_after and not loss.served and not loss.graceful
+        failure = Failure(Stage.ESTABLISHED, f"the connection was lost: {loss.reason}")
         lost = self._happened("Disconnected", state, now, failure=failure, lived=lived, counted_as_failure=counts)
         state = state._replace(ready_since=None, failure=failure, asked=max(state.asked, input_.used), last_life=lived)
         if counts:
@@ -497,10 +497,9 @@ class ConnectionMachine(NamedTuple):
                 state, effects = self._resume(state._replace(phase=ConnectionPhase.BACKOFF), now, rng)
                 effects = [FailCalls(), *notices, *effects]
         else:
-            ending = {"served": input_.loss.served, "graceful": input_.loss.graceful}
-            if state.schedule.pays(**ending):
+            if state.schedule.pays(loss):
                 state = state._replace(last_life=None)
-            schedule = state.schedule.lost(state.member, self._guarded(state), now, **ending)
+            schedule = state.schedule.lost(state.member, self._guarded(state), now, loss)
             state = self._attended(state._replace(schedule=schedule), now, busy=input_.busy)
             state, effects = self._let_go(state, now, rng, input_)
         return state, [Emit(lost.changed(retry_in=self._retry_in(state, now))), *effects]

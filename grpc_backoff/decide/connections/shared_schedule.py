@@ -14,7 +14,7 @@ import enum
 import math
 
 from grpc_backoff.base.record import NamedTuple, record
-from grpc_backoff.base.status import Failure
+from grpc_backoff.base.status import Failure, Loss
 
 _NEVER = -math.inf
 
@@ -232,23 +232,23 @@ class Schedule(NamedTuple):
             ready=self.ready | {member},
         )
 
-    def pays(self, *, served: bool, graceful: bool) -> bool:
+    def pays(self, loss: Loss) -> bool:
         """Return whether an attempt may follow at once the end of a connection (CB-7).
 
         It may if the connection has served a call. If the end was graceful, so that calls may still be answered, one
         attempt is made on credit, which an answer has to earn before the next one.
         """
-        return served or (graceful and self.debt == _NEVER)
+        return loss.served or (loss.graceful and self.debt == _NEVER)
 
-    def lost(self, member: int, free: float, now: float, *, served: bool, graceful: bool) -> Schedule:
+    def lost(self, member: int, free: float, now: float, loss: Loss) -> Schedule:
         """Record that the peer has ended a manager's connection.
 
         Unless something pays for it, no attempt starts before `free`, or before an answer comes.
         """
-        schedule = self.earned() if served else self
+        schedule = self.earned() if loss.served else self
         schedule = schedule._replace(reset=False, familiar=_NEVER, ready=self.ready - {member})
-        paid, young = self.pays(served=served, graceful=graceful), now < free
-        if young and graceful and not served:
+        paid, young = self.pays(loss), now < free
+        if young and loss.graceful and not loss.served:
             schedule = schedule._replace(debt=free)
         if young and paid:
             return schedule._replace(young=False)
