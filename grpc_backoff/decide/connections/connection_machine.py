@@ -300,13 +300,7 @@ _Kind = Literal["AttemptStarted", "AttemptFailed", "Connected", "Disconnected", 
 
 @record
 class ConnectionMachine(NamedTuple):
-    """The rules for one target under one policy. The machine holds no state: `step` is a pure function.
-
-    Attributes:
-        target: the channel's target.
-        policy: when to dial.
-        channel: identifies the channel in events.
-    """
+    """The rules for one target under one policy. The machine holds no state: `step` is a pure function."""
 
     target: str
     policy: ConnectPolicy

@@ -508,25 +508,19 @@ _Handler = Callable[[DialMachine, DialState, Any, float], Step]
 
 TRANSITIONS = Transitions[_Handler](
     {
+        **{(phase, Abandon): DialMachine._abandon for phase in DialPhase},
         (DialPhase.DIALLING, Looked): DialMachine._look_at_dial,
-        (DialPhase.DIALLING, Abandon): DialMachine._abandon,
         (DialPhase.OBSERVING, Looked): DialMachine._look_at_observed,
-        (DialPhase.OBSERVING, Abandon): DialMachine._abandon,
         (DialPhase.FAILED, Looked): DialMachine._ignored,
         (DialPhase.FAILED, Explained): DialMachine._explained,
-        (DialPhase.FAILED, Abandon): DialMachine._abandon,
         (DialPhase.OPEN, Looked): DialMachine._look_at_open,
         (DialPhase.OPEN, Retire): DialMachine._retire,
-        (DialPhase.OPEN, Abandon): DialMachine._abandon,
         (DialPhase.ENDING, Looked): DialMachine._look_at_ending,
         (DialPhase.ENDING, Retire): DialMachine._retire,
-        (DialPhase.ENDING, Abandon): DialMachine._abandon,
         (DialPhase.ENDED, Looked): DialMachine._look_at_ended,
         (DialPhase.ENDED, Retire): DialMachine._retire,
-        (DialPhase.ENDED, Abandon): DialMachine._abandon,
         (DialPhase.DRAINING, Looked): DialMachine._look_at_draining,
         (DialPhase.DRAINING, Retire): DialMachine._ignored,
-        (DialPhase.DRAINING, Abandon): DialMachine._abandon,
         **{(DialPhase.CLOSED, kind): DialMachine._ignored for kind in (Looked, Explained, Retire, Abandon)},
     }
 )

@@ -161,11 +161,8 @@ class PoolState(NamedTuple):
 class SlotChanged(NamedTuple):
     """A slot's connection machine has a new state.
 
-    Attributes:
-        slot: the slot's number.
-        state: the new state.
-        busy: whether a call is pending, or one has used the slot within the idle timeout (CB-14); it only counts if the
-            new state is IDLE.
+    `busy` is whether a call is pending, or one has used the slot within the idle timeout (CB-14); it only counts if the
+    new state is IDLE.
     """
 
     slot: int
@@ -229,11 +226,8 @@ class HealthChanged(NamedTuple):
 class TurnedAway(NamedTuple):
     """A slot's connection has turned away a call that is retried: the next attempt prefers another one (RT-15).
 
-    Attributes:
-        slot: the slot's number.
-        status: the HTTP status that came instead of an answer.
-        served: whether a call on the connection was ever answered.
-        draw: a random number in [0, 1), for jitter.
+    `status` is the HTTP status that came instead of an answer; `served` is whether a call on the connection was ever
+    answered; `draw` is a random number in [0, 1), for jitter.
     """
 
     slot: int
@@ -244,14 +238,7 @@ class TurnedAway(NamedTuple):
 
 @record
 class Load(NamedTuple):
-    """How much a slot's connection is used.
-
-    Attributes:
-        slot: the slot's number.
-        calls: the number of its calls.
-        used: when the last of them ended.
-        served: whether a call on the connection was ever answered.
-    """
+    """How many calls a slot's connection has, when the last of them ended, and whether one was ever answered."""
 
     slot: int
     calls: int
