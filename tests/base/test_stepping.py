@@ -1,10 +1,12 @@
-"""The loop that drives any machine: in which order inputs and effects take their turns."""
+"""What drives any machine: its table, and in which order inputs and effects take their turns."""
 
 from __future__ import annotations
 
 import pytest
 
-from grpc_backoff.base.stepping import Stepper
+from grpc_backoff.base.base_errors import IllegalTransition
+from grpc_backoff.base.status import State
+from grpc_backoff.base.stepping import CancelTimer, Emit, Stepper, Transitions
 
 
 class Shell(Stepper):
@@ -71,3 +73,12 @@ def test_a_step_may_wait():
     shell.waits = False
     shell._drain()
     assert shell.done == ["A", "B"]
+
+
+def test_transitions():
+    """CB-1: a table has the pairs that its phases list, and any other pair is an error that names both."""
+    shared = {Emit: "emits"}
+    table = Transitions.by_phase({State.IDLE: shared, State.READY: {**shared, CancelTimer: "cancels"}})
+    assert table == {(State.IDLE, Emit): "emits", (State.READY, Emit): "emits", (State.READY, CancelTimer): "cancels"}
+    with pytest.raises(IllegalTransition, match=r"^CancelTimer in phase IDLE$"):
+        table[State.IDLE, CancelTimer]
