@@ -334,7 +334,7 @@ class ConnectionMachine(NamedTuple):
         """
         schedule, holding = state.schedule, state.phase is ConnectionPhase.HOLDING
         if now >= schedule.opens(state.member):
-            return self._start(state, now, rng, ConnectionPhase.CONNECTING if holding else ConnectionPhase.RETRYING)
+            return self._start(state, now, rng)
         if not schedule.failing:
             return self._sleep(state, state.phase, now)
         news: list[Effect] = [FailCalls()] if holding or schedule.failure is not state.failure else []
@@ -343,7 +343,7 @@ class ConnectionMachine(NamedTuple):
         state, effects = self._sleep(state, ConnectionPhase.BACKOFF, now)
         return state, news + effects
 
-    def _start(self, state: ConnectionState, now: float, rng: Random, phase: ConnectionPhase) -> Step:
+    def _start(self, state: ConnectionState, now: float, rng: Random) -> Step:
         schedule = state.schedule
         if schedule.failing and now < schedule.deadline:
             # LV-4: news caused this attempt, and the gap goes on as planned.
@@ -358,7 +358,7 @@ class ConnectionMachine(NamedTuple):
         if schedule.shared:
             lease = min(lease, planned + STALLED_AFTER)
         state = state._replace(
-            phase=phase,
+            phase=ConnectionPhase.CONNECTING if state.phase is ConnectionPhase.HOLDING else ConnectionPhase.RETRYING,
             attempt=number,
             starts=state.starts + 1,
             started=now,
@@ -438,7 +438,7 @@ class ConnectionMachine(NamedTuple):
         before = state.schedule
         state = self._attended(self._count_failure(state, input_.failure), now, busy=input_.busy)
         state = self._heed(state, now, rng)
-        failed = self._failure_event(state, input_.failure, now)
+        failed = self._failure_event(state, now)
         state, effects = self._resume(state._replace(phase=ConnectionPhase.BACKOFF), now, rng)
         notices = _tell_others(state, failed) if not before.failing or before.turn == state.member else []
         return state, [Emit(failed), FailCalls(), *notices, *effects]
@@ -449,9 +449,9 @@ class ConnectionMachine(NamedTuple):
         )
         return state._replace(failure=failure, schedule=schedule)
 
-    def _failure_event(self, state: ConnectionState, failure: Failure, now: float) -> Happened:
-        retry_in = max(0.0, state.schedule.next_start - now)
-        return self._happened("AttemptFailed", state, now, failure=failure, took=now - state.started, retry_in=retry_in)
+    def _failure_event(self, state: ConnectionState, now: float) -> Happened:
+        took, retry_in = now - state.started, max(0.0, state.schedule.next_start - now)
+        return self._happened("AttemptFailed", state, now, failure=state.failure, took=took, retry_in=retry_in)
 
     # Changes made by other managers of the key (SH-3).
 
@@ -467,8 +467,8 @@ class ConnectionMachine(NamedTuple):
             state = state._replace(attempt=schedule.attempt, planned=schedule.deadline)
             return self._show_life(state, now, min(state.limit, max(state.planned, now + BEAT)))
         assert schedule.failure is not None, "a key in backoff has a failure"
-        state = self._count_failure(state, schedule.failure)._replace(failure=schedule.failure)
-        given_up = self._failure_event(state, schedule.failure, now)
+        state = self._count_failure(state, schedule.failure)
+        given_up = self._failure_event(state, now)
         state, effects = self._go_on(state._replace(phase=ConnectionPhase.BACKOFF), now, rng)
         return state, [AbandonAttempt(), Emit(given_up), FailCalls(), *effects]
 

@@ -89,7 +89,7 @@ class DialState(NamedTuple):
         since: when the connection was made, as far as it was seen; infinity before that.
         until: when the observation ends.
         ended: when the connection was seen to have ended; infinity before that.
-        loss: how it has ended, as seen at that moment.
+        loss: how it has ended, as seen at that moment; set in ENDING.
         served: whether the server has answered a call, as far as has been reported.
         shown: the state that the core showed when it was last looked at, from READY on.
         redials: when the core dials again without a change of state, at the earliest, if it is in TRANSIENT_FAILURE.
@@ -295,7 +295,7 @@ class DialMachine(NamedTuple):
 
     def _look_at_dial(self, state: DialState, input_: Looked, now: float) -> Step:
         if input_.shown == TRANSIENT_FAILURE:
-            state, redialled = self._redials_by(now, state)
+            state, redialled = self._redials_by(state, now)
             return state._replace(phase=DialPhase.FAILED), [*redialled, Explain()]
         begun = state.begun or input_.left or input_.shown != IDLE or now - state.started >= dial_times.BEGINS_WITHIN
         state = state._replace(begun=begun, since=state.since if input_.shown == READY else math.inf)
@@ -317,9 +317,8 @@ class DialMachine(NamedTuple):
         if shown == IDLE and age >= dial_times.FIRST_LOOK:
             return [NotifyOn(IDLE), LookAt(state.started + dial_times.BEGINS_WITHIN)]
         if age < dial_times.LAST_LOOK:
-            return [
-                LookAt(state.started + (dial_times.FIRST_LOOK if age < dial_times.FIRST_LOOK else dial_times.LAST_LOOK))
-            ]
+            next_age = dial_times.FIRST_LOOK if age < dial_times.FIRST_LOOK else dial_times.LAST_LOOK
+            return [LookAt(state.started + next_age)]
         return [NotifyOn(shown)]
 
     def _shortest_pause(self, state: DialState, now: float) -> float:
@@ -351,11 +350,10 @@ class DialMachine(NamedTuple):
         """Notice the end: any change away from READY is one, even if a call has made the core READY again by now."""
         if input_.shown == READY and not input_.left:
             if input_.refused and not input_.served:  # if GOAWAY came together with SETTINGS, the core stays READY
-                loss = Loss(_GRACEFUL)
-                return state._replace(phase=DialPhase.ENDED, ended=now, loss=loss), [Lost(loss, guard=True)]
+                return state._replace(phase=DialPhase.ENDED, ended=now), [Lost(Loss(_GRACEFUL), guard=True)]
             if input_.served and state.guarded:  # a graceful end would fail calls, which the core repeats elsewhere
                 loss = Loss(_TRIAL, graceful=True, served=True)
-                return state._replace(phase=DialPhase.ENDED, ended=now, loss=loss, served=True), [Lost(loss)]
+                return state._replace(phase=DialPhase.ENDED, ended=now, served=True), [Lost(loss)]
             state, answered = _note_answer(state, input_)
             if input_.running and not (self.notifies or state.served) and now - state.since < dial_times.YOUNG:
                 return state, [*answered, LookAt(now + dial_times.UNPROVEN_LOOK)]
@@ -380,7 +378,7 @@ class DialMachine(NamedTuple):
         if loss.reason == _BROKEN and (loss.graceful or input_.refused):
             loss = loss._replace(reason=_GRACEFUL)
         guard = input_.dropped and not (input_.served or loss.graceful)
-        return state._replace(phase=DialPhase.ENDED, loss=loss, served=input_.served), [Lost(loss, guard), *effects]
+        return state._replace(phase=DialPhase.ENDED, served=input_.served), [Lost(loss, guard), *effects]
 
     def _look_at_ended(self, state: DialState, input_: Looked, now: float) -> Step:
         state, answered = _note_answer(state, input_)
@@ -398,7 +396,7 @@ class DialMachine(NamedTuple):
             if state.redialled == _MOST_REDIALS and not input_.served and state.ended - state.since < dial_times.YOUNG:
                 effects.append(EndCalls(_REFUSED))
         elif shown == TRANSIENT_FAILURE:
-            state, effects = self._redials_by(now, state)
+            state, effects = self._redials_by(state, now)
         if changed:
             effects.append(NotifyOn(shown))
         if shown == TRANSIENT_FAILURE and (changed or state.redials != before.redials):
@@ -412,13 +410,12 @@ class DialMachine(NamedTuple):
         backoff = dial_times.core_backoff(state.limit)
         return state._replace(redials=at + (1 - dial_times.CORE_JITTER) * backoff, backoff=backoff)
 
-    def _redials_by(self, now: float, state: DialState) -> tuple[DialState, list[Effect]]:
+    def _redials_by(self, state: DialState, now: float) -> Step:
         """Report each dial that the core can have made by now while it was in TRANSIENT_FAILURE."""
         effects = list[Effect]()
         while now >= state.redials:
-            backoff = min(
-                dial_times.CORE_MULTIPLIER * state.backoff, max(self.longest, dial_times.core_backoff(state.limit))
-            )
+            longest = max(self.longest, dial_times.core_backoff(state.limit))
+            backoff = min(dial_times.CORE_MULTIPLIER * state.backoff, longest)
             state = state._replace(redials=state.redials + (1 - dial_times.CORE_JITTER) * backoff, backoff=backoff)
             effects.append(Redialled(late=state.phase is DialPhase.DIALLING))
         return state, effects
