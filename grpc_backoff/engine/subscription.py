@@ -28,6 +28,7 @@ from grpc_backoff.decide.calls.call_machine import (
     CancelRequested,
     ChannelClosing,
     Ending,
+    FailedAttempt,
     Finish,
     SeekAnother,
     replaced,
@@ -194,10 +195,15 @@ class SubscriptionShell(Stepper[Any]):
         code, details = error.code().name, error.details() or ""
         trailing, initial = tuple(error.trailing_metadata() or ()), tuple(error.initial_metadata() or ())
         report = Report(code=code, details=details, link=Link.NONE, metadata=bool(initial or trailing))
-        hint = read_hint(trailing, initial, self._calls.wall_clock)
-        renewable = self._calls.can_refresh(self._context)
-        cut, status = was_cut(report), turned_away(report)
-        self.feed(s.StreamOver(code, hint, is_oversized(report), renewable, cut, bool(initial), status))
+        status = FailedAttempt(
+            code,
+            hint=read_hint(trailing, initial, self._calls.wall_clock),
+            oversized=is_oversized(report),
+            can_refresh=self._calls.can_refresh(self._context),
+            cut=was_cut(report),
+            turned_away=turned_away(report),
+        )
+        self.feed(s.StreamOver(status, headers=bool(initial)))
 
     def _failed_call(self, hook: CallHook) -> FailedCall:
         error, state = self._error, self._state

@@ -30,7 +30,6 @@ from grpc_backoff.base.stepping import AbandonAttempt, ArmTimer, CancelTimer, Em
 from grpc_backoff.decide.calls import call_machine as m
 from grpc_backoff.decide.calls.decision import GiveUp, Retry, decide
 from grpc_backoff.decide.calls.events import CallEvent, CallExhausted, Gap, StreamEnded, StreamResumed
-from grpc_backoff.decide.calls.server_hint import ServerHint
 from grpc_backoff.policy.retry import RetryPolicy
 
 _OK = "OK"
@@ -105,25 +104,13 @@ class MessageCame(NamedTuple):
 
 @record
 class StreamOver(NamedTuple):
-    """The stream has ended.
+    """The stream has ended, as `status` says, whose code is OK for an end without an error.
 
-    Attributes:
-        code: the status code's name, OK for an end without an error.
-        hint: the server hint, if any (RT-3).
-        oversized: whether a message exceeded a size limit.
-        can_refresh: whether the credentials can be renewed (RT-4).
-        cut: whether the core says that the stream ended without a status from the server.
-        headers: whether response headers with metadata had arrived.
-        turned_away: as in `FailedAttempt` (RT-15).
+    `headers` is whether response headers with metadata had arrived.
     """
 
-    code: str
-    hint: ServerHint | None = None
-    oversized: bool = False
-    can_refresh: bool = False
-    cut: bool = False
+    status: m.FailedAttempt
     headers: bool = False
-    turned_away: int = 0
 
 
 Input = (
@@ -205,24 +192,21 @@ class SubscriptionMachine(NamedTuple):
 
     def _over(self, state: SubscriptionState, input_: StreamOver, now: float, shared: m.Shared) -> Step:
         """Decide what follows the end of a stream (SB-2 to SB-4)."""
-        if input_.code == _OK and not self.resumes:
+        status, code, policy = input_.status, input_.status.code, self.policy
+        if code == _OK and not self.resumes:
             return _finish(state, m.Ending.STOPPED)
         if shared.closing:
             return _finish(state, m.Ending.ATTEMPT)
         delivered = state.phase is _P.STREAMING
         if not state.why:
-            state = state._replace(why=input_.code, gap_began=now)
-        code, policy = input_.code, self.policy
-        doubtful = code in _INTERRUPTED and input_.headers and not (input_.cut or delivered)
+            state = state._replace(why=code, gap_began=now)
+        doubtful = code in _INTERRUPTED and input_.headers and not (status.cut or delivered)
         state = state._replace(doubts=state.doubts + 1 if doubtful else 0)
         if now - state.opened >= STEADY:
             state = state._replace(progress=m.Progress(), doubts=0)
-        cut = input_.cut or (code in _INTERRUPTED and (delivered or (doubtful and state.doubts < _DOUBTS)))
-        failure = m.FailedAttempt(
-            code=code,
-            hint=input_.hint,
+        cut = status.cut or (code in _INTERRUPTED and (delivered or (doubtful and state.doubts < _DOUBTS)))
+        failure = status._replace(
             own_timeout=self.timeout is not None and not m.ended_early(state.opened + self.timeout, now),
-            oversized=input_.oversized,
             transient=cut or code in (_OK, _CANCELLED),
             never_ran=True,  # a policy's `never_ran_only` means calls; to read on repeats nothing
         )
@@ -232,11 +216,11 @@ class SubscriptionMachine(NamedTuple):
             failure,
             left=None if policy.deadline is None else max(0.0, state.gap_began + policy.deadline - now),
             budget_spent=False,  # a reader who waits for good has no other way to go on
-            can_refresh=input_.can_refresh,
+            can_refresh=status.can_refresh,
             rng=shared.rng,
         )
         if isinstance(following, Retry):
-            return self._again(state, following, input_, now)
+            return self._again(state, following, status, now)
         if following.reason is None:
             return _finish(state, m.Ending.STOPPED if code == _OK else m.Ending.ATTEMPT)
         took = now - state.gap_began
@@ -244,10 +228,10 @@ class SubscriptionMachine(NamedTuple):
         state = state._replace(phase=_P.HOOKED, following=following)
         return state, [Emit(exhausted), m.CallHook(m.Hook.EXHAUSTED, took, following.reason)]
 
-    def _again(self, state: SubscriptionState, following: Retry, input_: StreamOver, now: float) -> Step:
+    def _again(self, state: SubscriptionState, following: Retry, status: m.FailedAttempt, now: float) -> Step:
         ended = StreamEnded(
             **self._at(state, now),
-            code=input_.code,
+            code=status.code,
             delay=following.delay,
             source=following.source,
             server_delay=following.asked,
@@ -257,7 +241,7 @@ class SubscriptionMachine(NamedTuple):
         if following.refresh and not following.delay:
             hook = m.CallHook(m.Hook.REFRESH, now - state.gap_began)
             return state._replace(phase=_P.HOOKED), [Emit(ended), hook]
-        seek: list[Effect] = [m.SeekAnother(input_.turned_away)] if input_.turned_away else []
+        seek: list[Effect] = [m.SeekAnother(status.turned_away)] if status.turned_away else []
         return state._replace(phase=_P.SLEEPING), [*seek, Emit(ended), ArmTimer(wake)]
 
     def _woken(self, state: SubscriptionState, input_: m.CallTimerFired, now: float, shared: m.Shared) -> Step:

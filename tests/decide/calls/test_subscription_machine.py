@@ -20,6 +20,7 @@ from grpc_backoff.decide.calls.call_machine import (
     CancelRequested,
     ChannelClosing,
     Ending,
+    FailedAttempt,
     Finish,
     Hook,
     HookDone,
@@ -33,7 +34,7 @@ from tests.decide.calls.driving import BEGAN, METHOD, TARGET, Around, policy_of
 INPUTS = {
     s.Asked: s.Asked(),
     s.MessageCame: s.MessageCame(),
-    s.StreamOver: s.StreamOver("UNAVAILABLE"),
+    s.StreamOver: s.StreamOver(FailedAttempt("UNAVAILABLE")),
     AttemptBroken: AttemptBroken(),
     CallTimerFired: CallTimerFired(),
     HookDone: HookDone(()),
@@ -72,9 +73,9 @@ class Run:
                     self.opens.append(self.now)
         return self
 
-    def over(self, code="UNAVAILABLE", after=0.0, **how):
+    def over(self, code="UNAVAILABLE", after=0.0, *, headers=False, **how):
         self.now += after
-        return self.feed(s.StreamOver(code, **how))
+        return self.feed(s.StreamOver(FailedAttempt(code, **how), headers))
 
     def wake(self):
         self.now, self.timer = self.timer, None
@@ -356,7 +357,7 @@ class Subscriptions(RuleBasedStateMachine):
     def end(self, code, after):
         self.running = False
         self.run.now += after
-        self.feed(s.StreamOver(code))
+        self.feed(s.StreamOver(FailedAttempt(code)))
         assert self.run.timer - self.run.now >= 0.5
         self.due = self.run.timer
 
