@@ -522,11 +522,11 @@ class CallMachine(NamedTuple):
             return now + own, True
         return end, False
 
-    def _not_connected(self, state: CallState, input_: NotConnected, now: float, _shared: Shared) -> Step:
+    def _not_connected(self, state: CallState, input_: NotConnected, now: float, shared: Shared) -> Step:
         """Wait for a connection, or fail with the last dial's error (CH-3, SH-3)."""
         effects: list[Effect] = []
         if state.waited:
-            state, effects = self._missed(state, Missed(input_.made, input_.paid), now, _shared)
+            state, effects = self._missed(state, Missed(input_.made, input_.paid), now, shared)
         if not effects and input_.failing and not self._outlasts_failures(resolved=input_.resolved):
             effects = [FailSoon()]
         timer: list[Effect] = []
@@ -537,7 +537,7 @@ class CallMachine(NamedTuple):
 
     def _connected(self, state: CallState, _input: ConnectionReady, now: float, shared: Shared) -> Step:
         if state.attempt_end is not None and not now < state.attempt_end:
-            return self._wait_is_over(state, CallTimerFired(), now, shared)  # its timer has not fired yet
+            return self._failed_waiting(state, TIMED_OUT, now, shared)  # its timer has not fired yet
         seconds = None if state.attempt_end is None else state.attempt_end - now
         return _new(CallState, (_RUNNING, *state[1:])), [_CANCEL_TIMER, _new(Begin, (seconds, state.metadata, None))]
 

@@ -123,18 +123,12 @@ class HedgingMachine(m.CallMachine):
     reports = True
 
     def begin(
-        self,
-        now: float,
-        timeout: float | None = None,
-        limit: float | None = None,
-        *,
-        call_id: object = "",
-        trace_id: str | None = None,
+        self, now: float, timeout: float | None = None, limit: float | None = None, **ids: Any
     ) -> tuple[m.CallState, m.Begin]:
         """Start a call with its first copy; the arguments are as for `CallMachine.begin`."""
         if self.hedging.deadline is not None:
             limit = self.hedging.deadline if limit is None else min(limit, self.hedging.deadline)
-        call, first = super().begin(now, timeout, limit, call_id=call_id, trace_id=trace_id)
+        call, first = super().begin(now, timeout, limit, **ids)
         due = now + self.hedging.hedging_delay
         copies = _new(Copies, (1, _FIRST_ALONE, False, True, due, 0))
         return _new(m.CallState, (*call[:-1], copies)), _new(m.Begin, (first.seconds, first.metadata, due))
