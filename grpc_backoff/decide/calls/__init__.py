@@ -1,4 +1,1 @@
-"""Decides about the waits, attempts and retries of calls, without doing any I/O.
-
-Internal: programs import from `grpc_backoff`.
-"""
+"""Decides about the waits, attempts and retries of calls, without doing any I/O."""
