@@ -139,10 +139,7 @@ class PoolState(NamedTuple):
 
     def slot(self, number: int) -> SlotState | None:
         """Return a slot; None if it is gone."""
-        for slot in self.slots:
-            if slot.number == number:
-                return slot
-        return None
+        return next((slot for slot in self.slots if slot.number == number), None)
 
     def replacement(self, number: int) -> SlotState | None:
         """Return the slot that is to replace a slot; None if there is none."""
