@@ -172,10 +172,11 @@ def test_a_request_during_an_attempt_in_backoff(ours, log):
 
     Its credentials were read before the request. An attempt that begins after it is not.
     """
-    reading, go_on = threading.Event(), threading.Event()
+    wait, waits, go_on = threading.Event(), threading.Event(), threading.Event()
 
     def read():
-        if reading.is_set():
+        if wait.is_set():
+            waits.set()
             assert go_on.wait(20)
         return client_credentials()
 
@@ -185,9 +186,8 @@ def test_a_request_during_an_attempt_in_backoff(ours, log):
             call = channel.begin(wait_for_ready=True, timeout=30)
             log.until(AttemptFailed)
             channel.own.refresh_connection()  # no attempt is in flight, or one that fails
-            reading.set()
-            begun = len(log.of(AttemptStarted))
-            log.until(AttemptStarted, begun + 2)  # this one certainly waits
+            wait.set()
+            assert waits.wait(20)
             server.start()
             channel.own.refresh_connection()
             post(ours, channel, go_on.set)  # after the request
