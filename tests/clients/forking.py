@@ -27,6 +27,8 @@ MAKERS = {
     "asyncio": aio.insecure_channel,
 }
 MAKE = MAKERS[API]
+FOLDERS = ("data_folder_in", "data_folder_out", "control_folder")
+"""The options for the folders of Celery's broker, which are in the working directory by default."""
 
 
 def ask_over(channel):
@@ -97,5 +99,5 @@ if "FORKING_BROKER" in os.environ:
 
     FOLDER = os.environ["FORKING_BROKER"]
     celery = Celery("forking", broker="filesystem://", backend=f"file://{FOLDER}")
-    celery.conf.broker_transport_options = {"data_folder_in": FOLDER, "data_folder_out": FOLDER}
+    celery.conf.broker_transport_options = dict.fromkeys(FOLDERS, FOLDER)
     celery.task(answer, name="answer")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.forking import METHOD
+from tests.clients.forking import FOLDERS, METHOD
 
 ROOT = str(Path(__file__).parents[2])
 CASES = [
@@ -78,7 +78,7 @@ def test_celery(server, tmp_path, monkeypatch, api, before, support, expected):
     command = ["celery", "-A", "tests.clients.forking", "worker", "-P", "prefork", "-c", "2", "-l", "error"]
     folder = str(tmp_path)
     client = Celery(broker="filesystem://", backend=f"file://{folder}")
-    client.conf.broker_transport_options = {"data_folder_in": folder, "data_folder_out": folder}
+    client.conf.broker_transport_options = dict.fromkeys(FOLDERS, folder)
     with running(server, api, before, support, *command, FORKING_BROKER=folder):
         answers = [client.send_task("answer") for _ in range(4)]
         assert [answer.get(timeout=30) for answer in answers] == [expected] * 4
