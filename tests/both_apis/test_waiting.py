@@ -214,6 +214,30 @@ def test_the_port_that_nobody_named(ours, said):
         assert error.status.last_error is not None
 
 
+@pytest.mark.parametrize(
+    ("target", "config", "stage", "said"),
+    [
+        ("", None, Stage.RESOLVE, "target uri is not valid"),
+        ("ipv4:127.0.0.1", None, Stage.RESOLVE, "target uri is not valid"),  # no port
+        ("unix://tls/socket", None, Stage.RESOLVE, "target uri is not valid"),  # an authority
+        ("dns://192.0.2.1/name:1", None, Stage.RESOLVE, "authority"),  # not with every resolver
+        ("tls.invalid:1", "{", Stage.UNKNOWN, "JSON"),
+        ("tls.invalid:1", '{"methodConfig": 1}', Stage.UNKNOWN, "methodConfig"),
+    ],
+)
+@pytest.mark.parametrize("connections", [1, 2])
+def test_what_the_core_cannot_use(ours, target, config, stage, said, connections):
+    """CH-4, CH-11: a target or a service config that the core cannot use is the reason, in the core's words."""
+    options = [("grpc.service_config", config)] if config else []
+    with ours.channel(target, [*options, ("grpc_backoff.max_connections", connections)]) as channel:
+        error = channel.begin(timeout=20).outcome().error
+    if tuple(map(int, grpc.__version__.split(".")[:2])) < (1, 70) and "authority" not in said:
+        said, stage = "Failed to create", Stage.UNKNOWN  # such a core says no more
+    assert (error.code(), error.status.last_error.stage) == (CODE.UNAVAILABLE, stage)
+    assert said in error.details()
+    assert "gave no reason" not in error.details()
+
+
 def over_a_loss(channel, text):
     """Make calls until one is answered, because a call assigned to the breaking connection fails with it (CH-7)."""
     for _ in range(10):

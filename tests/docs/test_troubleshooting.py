@@ -31,6 +31,7 @@ TABLE = re.findall(rf"^\| `({STAGES}): ([^`]*)`", read("troubleshooting.md"), re
 OTHER = [("grpc.ssl_target_name_override", "other.example.com")]
 FAILED = "CERTIFICATE_VERIFY_FAILED"
 FORBIDDEN = b"HTTP/1.1 407 Proxy Authentication Required\r\ncontent-length: 0\r\n\r\n"
+INVALID = [("grpc.service_config", '{"methodConfig": 1}')]
 NO_FILES = "Too many open files"
 NOT_HTTP2 = "Expected SETTINGS frame as the first frame"
 SHORT = [("grpc.min_reconnect_backoff_ms", 500), ("grpc.initial_reconnect_backoff_ms", 500)]
@@ -130,6 +131,8 @@ async def through_a_proxy(*answer):
     ("peer", "credentials", "options", "stage", "text"),
     [
         (lambda: nowhere("no.such.host.invalid:443"), None, [], Stage.RESOLVE, "Domain name not found"),
+        (lambda: nowhere("ipv4:127.0.0.1"), None, [], Stage.RESOLVE, "the target uri is not valid"),
+        (lambda: nowhere("127.0.0.1:1"), None, INVALID, Stage.UNKNOWN, "errors validating service config"),
         (lambda: nowhere("127.0.0.1:1"), None, [], Stage.TCP, "Connection refused"),
         (lambda: nowhere("unix:/nowhere/shop.sock"), None, [], Stage.TCP, "No such file or directory"),
         (secure, stranger, [], Stage.TLS, f"{FAILED}: unable to get local issuer certificate"),

@@ -23,13 +23,27 @@ MORE_THAN_THE_RETRY_BUFFER = bytes(256 * 1024 + 1)
 _UNAVAILABLE = "UNAVAILABLE"
 _NO_REASON = "the core gave no reason"
 _CORES_LIMIT = "timed out before receiving SETTINGS frame"
+_UNUSABLE = r"(?s:Failed to create (?:secure client )?channel(?: to '.*?':)?|(?=Illegal status code from resolver))"
+"""Matches the beginning of the core's texts, with various codes, for a target or a service config that it cannot use.
+The target in them may contain a phrase, too, and the error of a call names it anyway."""
 
 _ALERT = "Unwrap failed (TSI_DATA_CORRUPTED)"
 _REFUSES = "the server ended the TLS handshake with an alert: it may want a client certificate"
 """What the core's message means if the peer of a TLS 1.3 handshake sends an alert after the client's last message."""
 
 _STAGE_MARKS = (
-    (Stage.RESOLVE, ("errors resolving", "address lookup", "dns resolution", "hostname lookup", "name resolution")),
+    (
+        Stage.RESOLVE,
+        (
+            "errors resolving",
+            "address lookup",
+            "dns resolution",
+            "hostname lookup",
+            "name resolution",
+            "from resolver",
+            "target uri",
+        ),
+    ),
     (
         Stage.TCP,
         (
@@ -71,8 +85,11 @@ _ADDRESS = r"last error: [A-Z_]+: (?:ipv4|ipv6|unix|unix-abstract|vsock):.*?: "
 
 def failure_of(code: str, details: str) -> Failure:
     """Return why a dial failed, as the core's answer to the call that asks for it says."""
-    if code != _UNAVAILABLE:
-        return Failure(Stage.UNKNOWN, _NO_REASON)
+    unusable = re.match(_UNUSABLE, details)
+    if unusable is not None:
+        details = details[unusable.end() :] or details
+    elif code != _UNAVAILABLE:
+        details = ""  # what a server has said, or the end of the call itself
     reason = reason_in(details or _NO_REASON)
     return Failure(stage_of(reason), reason)
 
