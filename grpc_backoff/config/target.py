@@ -23,7 +23,7 @@ DEFAULT_PORT = 443
 """The port that is dialled if a target names none, even in plaintext, as in gRPC."""
 
 _ALLOWED = (
-    "host[:port], dns:[///]host[:port], ipv4:address[:port][,...], ipv6:[address]:port[,...], "
+    "host[:port], dns:[///]host[:port], ipv4:address:port[,...], ipv6:[address]:port[,...], "
     "unix:path, unix:///path or unix-abstract:name, with a port from 1 to 65535"
 )
 _LARGEST_PORT = 65535
@@ -228,7 +228,7 @@ def _parse(text: str) -> Target:
         raise ValueError("a target cannot name a DNS server; only the system's resolver is supported")
     place = path if family is None else _unquote(path)
     family = family or socket.AF_UNSPEC
-    places = [_place(part) for part in (place.split(",") if family else [place])]
+    places = [_place(part, needs_port=bool(family)) for part in (place.split(",") if family else [place])]
     found = [_literal(host, port, family) for host, port in places]
     for (host, _), addresses in zip(places, found, strict=True):
         if (family or ":" in host) and not addresses:
@@ -268,10 +268,10 @@ def _split(place: str) -> tuple[str, str | None]:
     return (host, port if colon else None) if ":" not in port else (place, None)
 
 
-def _place(text: str) -> tuple[str, int]:
-    """Return the host and the port of a target that can be dialled."""
+def _place(text: str, *, needs_port: bool) -> tuple[str, int]:
+    """Return the host and the port of a target that can be dialled; the core knows no default for `ipv4` and `ipv6`."""
     host, named = _split(text)
-    port = DEFAULT_PORT if named is None else _number(named)
+    port = DEFAULT_PORT if named is None and not needs_port else _number(named or "")
     if not host.strip() or not port or port > _LARGEST_PORT:
         raise ValueError("host or port")
     return host, port
