@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import grpc
 
@@ -64,6 +64,10 @@ class BaseChannel:
             load_files_checks()
         if setup.listeners:
             load_events()
+
+    def __copy__(self) -> Self:
+        """Return the channel: another object, once collected, would end the connection that both have."""
+        return self
 
     @property
     def policy_values(self) -> Mapping[str, Effective]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import gc
 import random
 import re
 import time
@@ -69,6 +71,16 @@ def test_close_in_every_phase(ours, server, during):
             time.sleep(0.2)
     assert len(log) == said
     assert isinstance(log[-1], Closed)
+
+
+def test_a_copy(ours, server):
+    """CB-10, TH-1: a channel outlives its copies, as grpc's threaded one does."""
+    with ours.channel(server.target) as channel:
+        own = channel.own
+        assert channel.unary("first", timeout=20) == "first"
+        copy.copy(own)
+        gc.collect()
+        assert channel.unary("second", timeout=20) == "second"
 
 
 # Status and listeners.
