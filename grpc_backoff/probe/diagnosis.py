@@ -406,6 +406,21 @@ _WORDS: tuple[tuple[str, Diagnosis], ...] = (
     ("Hostname Verification Check failed", _OTHER_NAME),
     ("is not in peer certificate", _OTHER_NAME),
     ("CERTIFICATE_VERIFY_FAILED", _NOT_TRUSTED),
+    (
+        "Failed to create security handshaker",
+        Diagnosis(
+            "The certificates or the key given here cannot be used.",
+            "Check that each file is PEM, and that --key belongs to --cert.",
+        ),
+    ),
+    (
+        "target uri is not valid",
+        Diagnosis("grpcio cannot read this target.", "ipv4: and ipv6: need a port, and a Unix socket is unix:/path."),
+    ),
+    (
+        "validating service config",
+        Diagnosis("grpcio rejects grpc.service_config.", "Correct the field that the message names."),
+    ),
     ("ALPN", _NO_ALPN),
     ("http1.x server", _HTTP1),
     ("Expected SETTINGS frame", Diagnosis("This is not a gRPC server: it does not speak HTTP/2.", _ANOTHER_PORT)),

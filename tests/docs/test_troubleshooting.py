@@ -67,6 +67,10 @@ def stranger():
     return grpc.ssl_channel_credentials(trustme.CA().cert_pem.bytes())
 
 
+def no_pem():
+    return grpc.ssl_channel_credentials(b"no PEM")
+
+
 def credentials_of(issued, *others):
     chain = b"".join(pem.bytes() for pem in (issued.cert_chain_pems[0], *others))
     return grpc.ssl_server_credentials([(issued.private_key_pem.bytes(), chain)])
@@ -136,6 +140,7 @@ async def through_a_proxy(*answer):
         (lambda: nowhere("127.0.0.1:1"), None, [], Stage.TCP, "Connection refused"),
         (lambda: nowhere("unix:/nowhere/shop.sock"), None, [], Stage.TCP, "No such file or directory"),
         (secure, stranger, [], Stage.TLS, f"{FAILED}: unable to get local issuer certificate"),
+        (secure, no_pem, [], Stage.TLS, "Failed to create security handshaker"),
         (lambda: secure(expired), client_credentials, [], Stage.TLS, f"{FAILED}: certificate has expired"),
         (lambda: secure(not_yet), client_credentials, [], Stage.TLS, f"{FAILED}: certificate is not yet valid"),
         (lambda: secure(with_its_authority), stranger, [], Stage.TLS, f"{FAILED}: self signed certificate"),
