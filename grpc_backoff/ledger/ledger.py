@@ -335,7 +335,8 @@ class Ledger:
 
         Args:
             id: the operation's id.
-            timeout: the longest wait, in seconds; by default, there is no limit. The operation itself goes on.
+            timeout: the longest wait, in seconds; by default, there is no limit, and 0 only looks. The operation itself
+                goes on.
 
         Raises:
             grpc.aio.AioRpcError: the operation has failed or is in conflict, with the code and details of its last
@@ -350,7 +351,7 @@ class Ledger:
         pause = min(self.settings.poll, self.store.waiting)
         self.store.listen(self._waking.wake)
         with self._waking.waiter(key) as event:
-            async with asyncio.timeout(limit):
+            async with asyncio.timeout(limit or None):
                 while True:
                     event.clear()
                     outcome = await queries.outcome(self.store, key)
@@ -358,6 +359,8 @@ class Ledger:
                         raise LedgerStateError(f"there is no operation {id} in this ledger")
                     if outcome.state in FINISHED:
                         return _returned(outcome)
+                    if limit == 0:
+                        raise TimeoutError
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(pause):
                             await event.wait()

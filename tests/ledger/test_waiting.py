@@ -70,10 +70,12 @@ async def test_without_an_outcome(ledger):
     await ledger.discard(gone)
     await claiming.expire(ledger.store, SHOP, 10)
 
-    with pytest.raises(TimeoutError):
-        await ledger.wait(waits, 0.05)
-    with pytest.raises(LedgerStateError, match="is discarded"):
-        await ledger.wait(gone)
+    for limit in (0, 0.05):
+        with pytest.raises(TimeoutError):
+            await ledger.wait(waits, limit)
+    for limit in (0, None):
+        with pytest.raises(LedgerStateError, match="is discarded"):
+            await ledger.wait(gone, limit)
     with pytest.raises(LedgerStateError, match="is expired"):
         await ledger.wait(late)
     with pytest.raises(LedgerStateError, match="no operation"):
