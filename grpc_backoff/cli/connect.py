@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from grpc_backoff.base.base_errors import MissingExtra, OptionError, shown
+from grpc_backoff.base.base_errors import ConfigError, MissingExtra, OptionError, shown
 from grpc_backoff.cli import require
 from grpc_backoff.cli.interrupt import interruptible
 from grpc_backoff.cli.refusal import Refusal, refusing
@@ -159,7 +159,7 @@ def _open(target: str, trust: Trust | None, options: Sequence[tuple[str, object]
         if trust is None:
             return aio.insecure_channel(target, options, listeners=[listener])
         return aio.secure_channel(target, grpc.ssl_channel_credentials(*trust.pems), options, listeners=[listener])
-    except OptionError as error:
+    except (OptionError, ConfigError) as error:
         raise Refusal(str(error).replace("passed to secure_channel for TLS", "and --tls")) from error
     except (TypeError, ValueError, OverflowError) as error:  # raised by grpcio
         raise Refusal(f"--option: {error}") from error

@@ -294,6 +294,14 @@ def test_a_target_that_names_nothing(target, probe):
     check_refused(invoke("connect", target, "--timeout", "1", *probe), f"target={target!r}: expected ")
 
 
+def test_a_file_that_cannot_be_used(monkeypatch):
+    """CH-10: so does a file that the environment names, and the line names no option."""
+    monkeypatch.setenv("GRPC_BACKOFF_CONFIG", "/no/such/file")
+    result = invoke("connect", PEER, "--attempts", "1")
+    check_refused(result, "GRPC_BACKOFF_CONFIG")
+    assert "--option" not in result.output
+
+
 @pytest.mark.parametrize("option", ["nothing", "=1", "\x1b[2J"])
 def test_option_without_key_and_value(option):
     """An option that is not KEY=VALUE is a usage error, and the message escapes it."""
