@@ -18,15 +18,18 @@ __version__ = _version
 
 TYPE_CHECKING = False  # `typing` alone takes as long to import as this whole module
 if TYPE_CHECKING:  # to type checkers, a module with `__getattr__` would have every name
+    from grpc_backoff import aio as aio
     from grpc_backoff.names import *  # noqa: F403
 else:
 
     def __getattr__(name: str) -> object:
-        """Import the public names on first use."""
-        # An import of these modules also asks for their names here first, and needs none of the others.
-        if name == "__all__" or not (name.startswith("_") or name in {"aio", "sync"}):
+        """Import the public names, and `aio`, on first use."""
+        # An import of this module also asks for its name here first, and needs none of the others.
+        if name == "__all__" or not (name.startswith("_") or name == "sync"):
             from importlib import import_module  # noqa: PLC0415
 
+            if name == "aio":  # `grpc.aio` also comes with `import grpc`
+                return import_module("grpc_backoff.aio")
             # `from grpc_backoff import names` would call this function again.
             names = import_module("grpc_backoff.names")
             if name == "__all__" or name in names.HOMES:

@@ -190,6 +190,12 @@ def test_type_checkers_see_what_programs_get():
     assert all(hasattr(grpc_backoff, name) for name in grpc_backoff.__all__)
 
 
+def test_aio_is_an_attribute():
+    """CH-1: `import grpc_backoff` is enough for `grpc_backoff.aio`, as `import grpc` is for `grpc.aio`."""
+    code = "import grpc_backoff, sys; assert 'grpc' not in sys.modules; grpc_backoff.aio.insecure_channel"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
 def test_type_checkers_see_no_other_names():
     """A module's `__getattr__` is hidden from type checkers, to which the module would have every name."""
     sources = {name: inspect.getsource(importlib.import_module(name)) for name in MODULES}
