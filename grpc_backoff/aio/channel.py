@@ -88,9 +88,7 @@ class Channel(CallingChannel, grpc.aio.Channel):
         self._stream_unary_interceptors = intercepting["stream_unary"]
         self._stream_stream_interceptors = intercepting["stream_stream"]
         self._secure = credentials is not None
-        loop = (
-            asyncio.get_event_loop()
-        )  # if none is running, the one that grpc has just used for the interceptor channel
+        loop = asyncio.get_event_loop()  # if none runs, the one that grpc has just used for the interceptor channel
         self.loop = self._loop = loop  # the second is the name in grpcio, which others read
         """The event loop that the channel belongs to."""
         shares = connector is None and setup.clock is None and setup.rng is None and keeps_time(loop)  # SH-1: one clock

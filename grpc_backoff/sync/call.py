@@ -15,7 +15,7 @@ from collections.abc import Callable, Container
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
-from weakref import finalize
+from weakref import finalize, ref
 
 import grpc
 
@@ -411,14 +411,17 @@ def follow(call: Any, connection: CoreConnection, token: object) -> None:
     def ended() -> None:
         leave(connection, token, state.code, state.details)
 
-    def dropped() -> None:
-        if token in connection.calls:
-            ended()
-
     if not call.add_callback(ended):
         ended()
     elif type(call) is SingleThreadedRendezvous:  # its callbacks run only if it is read to its end
-        finalize(call, dropped).atexit = False
+        finalize(call, _dropped, ref(connection), token).atexit = False
+
+
+def _dropped(held: ref[CoreConnection], token: object) -> None:
+    """Remove a call that was dropped before its end. Nothing here leads to the call, or it would never be dropped."""
+    connection = held()
+    if connection is not None and token in connection.calls:
+        leave(connection, token, None, "")
 
 
 def leave(connection: CoreConnection, token: object, code: grpc.StatusCode | None, details: str | bytes | None) -> None:
