@@ -1,4 +1,4 @@
-"""The watch over a server's health, with a keeper that records what it is asked for."""
+"""The watch over a server's health, with a pool that records what it is asked for."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ SERVING, NOT_SERVING = b"\x08\x01", b"\x08\x02"
 SAYS_NO = "the server reports NOT_SERVING"
 
 
-class Keeper:
-    """A keeper of one connection, which is also that connection, its gate and its timer."""
+class Pool:
+    """A pool of one connection, which is also that connection, its gate and its timer."""
 
     def __init__(self):
         self.time, self.up, self.used = 100.0, True, 100.0
@@ -64,97 +64,97 @@ class Keeper:
         callback()
 
 
-def watch(keeper, service="", **more):
-    made = HealthWatch(keeper, 7, keeper, HealthMachine(CONNECT), service, random.Random(1), keeper.told.append, **more)
+def watch(pool, service="", **more):
+    made = HealthWatch(pool, 7, pool, HealthMachine(CONNECT), service, random.Random(1), pool.told.append, **more)
     made.look()
     return made
 
 
 def test_what_the_server_says():
     """RO-1: the stream is started for the service, and each change of the health is reported."""
-    keeper = Keeper()
-    made = watch(keeper, "shop.Orders")
-    assert keeper.requests == [b"\x0a\x0bshop.Orders"]
+    pool = Pool()
+    made = watch(pool, "shop.Orders")
+    assert pool.requests == [b"\x0a\x0bshop.Orders"]
     for message in (SERVING, SERVING, NOT_SERVING, SERVING):
-        keeper.hear(message)
-    assert keeper.told == ["", SAYS_NO, ""]
+        pool.hear(message)
+    assert pool.told == ["", SAYS_NO, ""]
     assert made.state.phase is HealthPhase.ANSWERED
 
 
 def test_who_is_told_may_change():
     """RO-1: the attempt that proved the health hands its Watch over to the slot."""
-    keeper, later = Keeper(), []
-    made = watch(keeper)
-    keeper.hear(SERVING)
+    pool, later = Pool(), []
+    made = watch(pool)
+    pool.hear(SERVING)
     made.tell = later.append
-    keeper.hear(NOT_SERVING)
-    assert (keeper.told, later) == ([""], [SAYS_NO])
+    pool.hear(NOT_SERVING)
+    assert (pool.told, later) == ([""], [SAYS_NO])
 
 
 def test_a_stream_that_ends():
     """RO-1: the next stream is begun when the timer fires, on a connection that is up."""
-    keeper = Keeper()
-    watch(keeper)
-    keeper.hear(SERVING)
-    keeper.time += 60
-    keeper.hear(Ended("INTERNAL"))
-    assert keeper.due == keeper.time + AGAIN_AFTER
-    keeper.wake()
-    assert len(keeper.requests) == 2
-    assert keeper.told == [""]
+    pool = Pool()
+    watch(pool)
+    pool.hear(SERVING)
+    pool.time += 60
+    pool.hear(Ended("INTERNAL"))
+    assert pool.due == pool.time + AGAIN_AFTER
+    pool.wake()
+    assert len(pool.requests) == 2
+    assert pool.told == [""]
 
 
 @pytest.mark.parametrize("end", ["hear", "wake"])
 def test_a_connection_that_has_left_ready(end):
     """RO-1, CB-16: a connection that has ended is never asked, because the core would dial again."""
-    keeper = Keeper()
-    made = watch(keeper)
-    keeper.hear(SERVING)
-    keeper.hear(Ended("OK"))
-    keeper.up = False
+    pool = Pool()
+    made = watch(pool)
+    pool.hear(SERVING)
+    pool.hear(Ended("OK"))
+    pool.up = False
     if end == "hear":
-        keeper.hear(Ended("UNAVAILABLE"))
+        pool.hear(Ended("UNAVAILABLE"))
     else:
-        keeper.wake()
+        pool.wake()
     assert made.state.phase is HealthPhase.OVER
-    assert (len(keeper.requests), keeper.told, keeper.due) == (1, [""], None)
+    assert (len(pool.requests), pool.told, pool.due) == (1, [""], None)
 
 
 def test_a_replacement_is_told_in_time():
     """RO-1: a health that is not known in time is taken to be good."""
-    keeper = Keeper()
-    watch(keeper, prove_within=2.0)
-    assert keeper.due == 102.0
-    keeper.wake()
-    assert keeper.told == [""]
+    pool = Pool()
+    watch(pool, prove_within=2.0)
+    assert pool.due == 102.0
+    pool.wake()
+    assert pool.told == [""]
 
 
 @pytest.mark.parametrize("before", [[], [SERVING], [NOT_SERVING]])
 def test_unwatched(before):
     """RO-1: a slot that is watched no longer has neither a stream nor a timer and says nothing more."""
-    keeper = Keeper()
-    made = watch(keeper)
+    pool = Pool()
+    made = watch(pool)
     for each in before:
-        keeper.hear(each)
-    told = list(keeper.told)
+        pool.hear(each)
+    told = list(pool.told)
     made.feed(Unwatched())
     made.feed(Unwatched())
-    assert (keeper.done, keeper.due) == (["cancelled"], None)
+    assert (pool.done, pool.due) == (["cancelled"], None)
     for late in (NOT_SERVING, SERVING, Ended("CANCELLED")):
-        keeper.hear(late)
-    assert (keeper.told, keeper.due) == (told, None)
+        pool.hear(late)
+    assert (pool.told, pool.due) == (told, None)
 
 
 def test_an_unused_connection_rests():
     """RO-1, CB-14: a stream does not keep a connection that no call uses."""
-    keeper = Keeper()
-    watch(keeper)
-    keeper.hear(SERVING)
-    keeper.used = 500.0
-    keeper.wake()
-    assert keeper.due == 500.0 + CONNECT.idle_timeout
-    keeper.wake()
-    assert (keeper.done, keeper.due) == (["cancelled", "rests"], None)
+    pool = Pool()
+    watch(pool)
+    pool.hear(SERVING)
+    pool.used = 500.0
+    pool.wake()
+    assert pool.due == 500.0 + CONNECT.idle_timeout
+    pool.wake()
+    assert (pool.done, pool.due) == (["cancelled", "rests"], None)
 
 
 @pytest.mark.parametrize(

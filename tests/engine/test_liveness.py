@@ -1,4 +1,4 @@
-"""The watch over one connection, with a keeper that records what it is asked for."""
+"""The watch over one connection, with a pool that records what it is asked for."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from grpc_backoff.engine.watches import LivenessWatches
 from grpc_backoff.policy.pooling import PoolPolicy
 
 
-class Keeper:
-    """A keeper of one connection, which is also that connection and its gate."""
+class Pool:
+    """A pool of one connection, which is also that connection and its gate."""
 
     def __init__(self):
         self.counts = []  # of calls, when it is asked for the first few times
@@ -55,14 +55,14 @@ class Keeper:
         self.done.append(given.why)
 
 
-def watch(keeper, *, doubted=False):
+def watch(pool, *, doubted=False):
     machine, doubtful = LivenessMachine(0.2, 5.0), {"a"} if doubted else set()
-    return ConnectionWatch(keeper, 0, "a", keeper, machine, doubtful, keeper.proxies.append)
+    return ConnectionWatch(pool, 0, "a", pool, machine, doubtful, pool.proxies.append)
 
 
-def look(keeper):
-    keeper.time += 0.2
-    keeper.timers.pop()()
+def look(pool):
+    pool.time += 0.2
+    pool.timers.pop()()
 
 
 @pytest.mark.parametrize(
@@ -78,12 +78,12 @@ def look(keeper):
 )
 def test_what_the_answer_shows(code, outcome):
     """LV-1: any code is life but CANCELLED and DEADLINE_EXCEEDED; UNAVAILABLE is, if the connection is READY."""
-    keeper = Keeper()
-    keeper.calls = 1
-    made = watch(keeper)
-    look(keeper)
-    keeper.tell(LivenessReply(code))
-    assert keeper.done[:2] == ["LivenessAsked", outcome]
+    pool = Pool()
+    pool.calls = 1
+    made = watch(pool)
+    look(pool)
+    pool.tell(LivenessReply(code))
+    assert pool.done[:2] == ["LivenessAsked", outcome]
     assert made.state.answered is (outcome == "LivenessAnswered")
 
 
@@ -104,62 +104,62 @@ def test_silence(silence, waited, calls, outcome):
 
     If no call runs, none can have kept the question from being sent.
     """
-    keeper = Keeper()
-    keeper.calls = 1
-    watch(keeper)
-    look(keeper)
-    keeper.time += 5.0
-    keeper.silence, keeper.calls = silence, calls
-    keeper.tell(LivenessReply("DEADLINE_EXCEEDED", waited))
-    assert keeper.done[:2] == ["LivenessAsked", outcome]
-    assert keeper.proxies == []
+    pool = Pool()
+    pool.calls = 1
+    watch(pool)
+    look(pool)
+    pool.time += 5.0
+    pool.silence, pool.calls = silence, calls
+    pool.tell(LivenessReply("DEADLINE_EXCEEDED", waited))
+    assert pool.done[:2] == ["LivenessAsked", outcome]
+    assert pool.proxies == []
 
 
 def test_an_answer_through_a_proxy():
     """LV-1: a header of a proxy is passed on, whatever the status."""
-    keeper = Keeper()
-    made = watch(keeper)
+    pool = Pool()
+    made = watch(pool)
     for _ in range(2):
         made.feed(News("x"))
-        keeper.tell(LivenessReply("UNIMPLEMENTED", proxy="via"))
-    assert keeper.proxies == ["via"] * 2
+        pool.tell(LivenessReply("UNIMPLEMENTED", proxy="via"))
+    assert pool.proxies == ["via"] * 2
 
 
 def test_a_connection_that_has_left_ready():
     """LV-1: a connection that has left READY is never asked, and an answer that comes after that says nothing."""
-    keeper = Keeper()
-    made = watch(keeper)
-    keeper.up = False
+    pool = Pool()
+    made = watch(pool)
+    pool.up = False
     made.feed(News("x"))
-    assert (keeper.done, made.state.phase) == ([], LivenessPhase.ENDED)
-    keeper = Keeper()
-    made = watch(keeper)
+    assert (pool.done, made.state.phase) == ([], LivenessPhase.ENDED)
+    pool = Pool()
+    made = watch(pool)
     made.feed(News("x"))
-    keeper.up = False
-    keeper.tell(LivenessReply("UNAVAILABLE"))
-    assert (keeper.done, made.state.phase) == (["LivenessAsked"], LivenessPhase.ENDED)
+    pool.up = False
+    pool.tell(LivenessReply("UNAVAILABLE"))
+    assert (pool.done, made.state.phase) == (["LivenessAsked"], LivenessPhase.ENDED)
 
 
 def test_a_pause():
     """LV-1: after a pause, calls are kept out until the peer has answered; the timer is armed again after that."""
-    keeper = Keeper()
-    made = watch(keeper)
-    look(keeper)
-    assert (keeper.done, keeper.timers) == (["shut"], []), "nothing is planned without calls"
+    pool = Pool()
+    made = watch(pool)
+    look(pool)
+    assert (pool.done, pool.timers) == (["shut"], []), "nothing is planned without calls"
     made.feed(CallWaits())
     made.feed(CallWaits())
-    keeper.tell(LivenessReply("OK"))
-    assert keeper.done == ["shut", "LivenessAsked", "LivenessAnswered", "open"]
-    assert len(keeper.timers) == 1
+    pool.tell(LivenessReply("OK"))
+    assert pool.done == ["shut", "LivenessAsked", "LivenessAnswered", "open"]
+    assert len(pool.timers) == 1
 
 
 def test_a_thread_that_was_faster():
     """LV-1: a call that enters a connection while it is being shut has its peer asked."""
-    keeper = Keeper()
-    made = watch(keeper)
-    keeper.counts = [0, 1]
-    look(keeper)
-    assert keeper.done == ["shut", "LivenessAsked"]
+    pool = Pool()
+    made = watch(pool)
+    pool.counts = [0, 1]
+    look(pool)
+    assert pool.done == ["shut", "LivenessAsked"]
     assert made.state.phase is LivenessPhase.ASKING
 
 
