@@ -59,7 +59,7 @@ class Membership:
 
     Attributes:
         group: the schedule.
-        number: identifies the manager in the schedule.
+        number: identifies the manager; no other of the process has it.
         lock: the lock to hold while a step of the manager's machine reads the schedule and replaces it.
     """
 
@@ -84,6 +84,7 @@ class Registry:
     """The schedules of all keys."""
 
     def __init__(self) -> None:
+        self._numbers = itertools.count(1)  # not anew after a fork, because the ids of attempts contain the numbers
         self.begin_anew()
 
     def begin_anew(self) -> None:
@@ -91,7 +92,6 @@ class Registry:
         self.lock = threading.RLock()
         self._groups: dict[Hashable, ScheduleGroup] = {}
         self._remembered: OrderedDict[Hashable, float] = OrderedDict()
-        self._numbers = itertools.count(1)
         # The garbage collector appends to this at any time and in any thread, even in one that holds the lock.
         self._gone: deque[tuple[ScheduleGroup, int]] = deque()
 

@@ -159,6 +159,14 @@ def test_a_fork_begins_anew():
     kept.leave()
 
 
+def test_numbers_go_on_after_a_fork():
+    """SH-7: no manager has the number of one from before a fork, because the number is in the ids of attempts."""
+    registry = Registry()
+    before = Manager(registry).place.number
+    registry.begin_anew()
+    assert Manager(registry).place.number > before
+
+
 def test_a_manager_that_leaves_after_it_was_dropped():
     """SH-8: a manager that was removed because its loop was closed may still leave, even if its key is forgotten."""
     registry, home = Registry(), Loop()
