@@ -102,8 +102,9 @@ class SlotReceiver:
 
     def left(self) -> None:
         """Tell the pool that a call has ended, if the slot's connection has limited room. Any thread may call this."""
-        if self.pool is not None:
-            self.pool.rules.call_left()
+        pool = self.pool
+        if pool is not None:
+            pool.rules.call_left()
 
 
 class _NoCalls:
@@ -168,8 +169,9 @@ class SlotRules(Generic[ConnectionT, ConnectorT]):
 
     def want(self, *, first: bool) -> None:  # noqa: ARG002 - the manager knows
         """Ask for a connection; `first` is whether that is the first time."""
-        if self._of is not None:
-            self._of.by_number[0].manager.want()
+        pool = self._of  # once, because a finalizer may close the pool at any point
+        if pool is not None:
+            pool.by_number[0].manager.want()
 
     def serves(self, slot: Slot[ConnectionT, ConnectorT]) -> None:
         """Handle a new connection of a slot."""
@@ -180,8 +182,9 @@ class SlotRules(Generic[ConnectionT, ConnectorT]):
 
     def failed(self, _slot: Slot[ConnectionT, ConnectorT]) -> None:
         """Handle a failed attempt of a slot."""
-        if self._of is not None and self._of.is_failing:
-            self._of.pending.fail()
+        pool = self._of
+        if pool is not None and pool.is_failing:
+            pool.pending.fail()
 
     def changed(self, _slot: Slot[ConnectionT, ConnectorT], state: State) -> None:
         """Handle the new state of a slot."""
@@ -588,9 +591,10 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
         # CH-12: it was loaded with a policy or a source of credentials, or else a second after the first call.
         from grpc_backoff.engine.slots import Slots  # noqa: PLC0415
 
-        if not isinstance(self.rules, Slots):
-            self.rules = Slots(self, self.rules)
-        return self.rules
+        rules = self.rules
+        if not isinstance(rules, Slots):
+            rules = self.rules = Slots(self, rules)
+        return rules
 
     def _live(self) -> list[Slot[ConnectionT, ConnectorT]]:
         """Return the live slots, or all if none is left; any thread may call this."""

@@ -18,6 +18,7 @@ from grpc_backoff.aio.pool import ConnectionPool
 from grpc_backoff.base.status import Role
 from grpc_backoff.decide.connections.pool_records import SlotEnded
 from grpc_backoff.decide.connections.slot_events import LivenessAsked, SlotClosed, SlotOpened, SlotRetiring, SlotServing
+from grpc_backoff.engine.pool import SlotReceiver
 from grpc_backoff.engine.setup import PoolSetup
 from grpc_backoff.engine.slots import Slots
 from grpc_backoff.policy.pooling import PoolPolicy
@@ -197,6 +198,35 @@ async def test_a_connection_that_is_lost_while_the_status_is_read():
     assert (status.state is State.READY) is (status.ready_since is not None)
     del parts.pool._live
     await parts.close()
+
+
+async def test_a_finalizer_closes_the_pool_of_a_failed_attempt(monkeypatch):
+    """CB-10, TH-6: a finalizer may close the pool at any point, such as while a failure is being handled."""
+    parts = Parts([Fails(after=1.0)])
+    parts.pool.want()
+    monkeypatch.setattr(ConnectionPool, "is_failing", property(lambda pool: pool.close() or True))
+    await parts.clock.advance(2)
+    assert (parts.pool.state, len(parts.connectors[0].connections)) == (State.SHUTDOWN, 0)
+    await parts.close()
+
+
+def test_a_call_that_leaves_a_slot_as_that_is_closed():
+    """PO-14: with threads, a slot may be closed as soon as the end of a call has been told to its receiver."""
+
+    class Closing(SlotReceiver):
+        pools = ()
+
+        @property
+        def pool(self):
+            return self.pools.pop()
+
+        @pool.setter
+        def pool(self, pool):
+            self.pools = [None, pool]
+
+    told = []
+    Closing(SimpleNamespace(rules=SimpleNamespace(call_left=lambda: told.append("left"))), 0, "").left()
+    assert told == ["left"]
 
 
 async def test_a_pool_that_belongs_to_another_process_hears_of_no_name():
