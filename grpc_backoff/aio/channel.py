@@ -57,6 +57,7 @@ class Channel(CallingChannel, grpc.aio.Channel):
     """
 
     _multicallables = MULTICALLABLES
+    _listeners: Listeners
 
     def __init__(
         self,
@@ -241,7 +242,7 @@ class Channel(CallingChannel, grpc.aio.Channel):
             return
         if not is_finalizing():
             with contextlib.suppress(RuntimeError):  # the loop is closed, and everything on it has ended
-                self.loop.call_soon_threadsafe(self._connections.drop)  # any thread may collect the garbage
+                self.loop.call_soon_threadsafe(self._connections.drop, self._listeners)  # any thread may collect it
         # This comes last, because a program may turn warnings into errors.
         warn(f"unclosed channel to {self.target}", ResourceWarning, source=self, stacklevel=2)
 

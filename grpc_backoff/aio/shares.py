@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Container, Hashable
 from dataclasses import replace
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary, ref
 
 from grpc_backoff.aio.listeners import Listeners
 from grpc_backoff.aio.pool import ConnectionPool
@@ -68,9 +68,10 @@ class Shares:
         elif event.kind == "Disconnected":
             self.connected = None
         for share in tuple(self._asking):
-            if share.listeners.listeners:
+            listeners = share.listeners()
+            if listeners is not None and listeners.listeners:
                 own = event if event.fields["channel"] is share.key else event.changed(channel=share.key)
-                share.listeners.hear(own)
+                listeners.hear(own)
 
     def join(self, share: Share) -> None:
         """Add a channel."""
@@ -104,7 +105,8 @@ class Share:
     ) -> None:
         """Join the pool's other shares, on their event loop."""
         self.pending = pending
-        self.listeners = listeners
+        self.listeners: Callable[[], Listeners | None] = ref(listeners)
+        """Returns the listeners. They often belong to what owns the channel, so the pool may not keep them alive."""
         self._pool = pool
         self._asked = False
         self._closed = False
@@ -117,8 +119,9 @@ class Share:
 
     def _join(self, connected: Happened) -> None:
         """Notify the channel's listeners of a connection that existed when the channel was created (SH-7)."""
-        if connected is self._shares.connected:
-            self.listeners.hear(connected.changed(channel=self.key, joined=True))
+        listeners = self.listeners()
+        if connected is self._shares.connected and listeners is not None:
+            listeners.hear(connected.changed(channel=self.key, joined=True))
 
     @property
     def state(self) -> State:
@@ -205,18 +208,22 @@ class Share:
         if self._closed:
             return
         self._closed = True
+        listeners = self.listeners()
         if self._shares.is_last(self):
             self._pool.close()
         else:
             about = {"target": self._pool.setup.target, "channel": self.key, "at": self._pool.now()}
             closed = Happened("Closed", {**about, "attempt": self.status().attempt, "lived": None})
-            self.listeners.hear_of_call(closed)
+            if listeners is not None:
+                listeners.hear_of_call(closed)
             self._pool.wake_watchers(changed=False)
         self._shares.leave(self)
-        self.listeners.close()
+        if listeners is not None:
+            listeners.close()
 
-    def drop(self) -> None:
+    def drop(self, listeners: Listeners) -> None:
         """Leave without closing: the channel was garbage-collected, or its event loop is gone."""
+        self.listeners = lambda: listeners  # the collector clears weak references first
         self.leave()
         if self._shares.end(self):
             self._pool.retire_connections()

@@ -165,7 +165,7 @@ class Channel(CallingChannel, grpc.Channel):
         # `is_finalizing` is a parameter because the interpreter may have cleared this module.
         if self.closing or is_finalizing() or self._is_inherited:
             return
-        self._conductor.post(partial(_drop, self._pool, self._listeners))
+        self._conductor.post(partial(self._pool.drop, self._listeners))
         # This comes last, because a program may turn warnings into errors.
         warnings.warn(f"unclosed channel to {self.target}", ResourceWarning, source=self, stacklevel=2)
 
@@ -190,13 +190,6 @@ class Channel(CallingChannel, grpc.Channel):
     def unsubscribe(self, callback: Callable[[grpc.ChannelConnectivity], None]) -> None:
         """Remove a callback; harmless if it is not registered."""
         self._listeners.unsubscribe(callback)
-
-
-def _drop(pool: ConnectionPool, listeners: Listeners) -> None:
-    """Shut down a channel that was garbage-collected."""
-    pool.close()
-    pool.retire_connections()
-    listeners.close()
 
 
 def _inherit() -> CoreUse:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 from functools import partial
 from typing import TYPE_CHECKING
+from weakref import ref
 
 from grpc_backoff.base.status import State
 from grpc_backoff.base.threads import Running
@@ -41,7 +42,8 @@ class ConnectionPool(BasePool[CoreConnection, CoreConnector]):
         `connector` returns the connector for an endpoint.
         """
         self._connector = connector
-        self._listeners = listeners
+        self._listeners: Callable[[], Listeners | None] = ref(listeners)
+        """Returns the listeners. They often belong to what owns the channel, so the pool may not keep them alive."""
         self._conductor = conductor
         super().__init__(setup, pending, conductor)
 
@@ -75,6 +77,13 @@ class ConnectionPool(BasePool[CoreConnection, CoreConnector]):
         super().close()
         self._conductor.leave(self)
 
+    def drop(self, listeners: Listeners) -> None:
+        """Shut down for a channel that was garbage-collected."""
+        self._listeners = lambda: listeners  # the collector clears weak references first
+        self.close()
+        self.retire_connections()
+        listeners.close()
+
     def close_connections(self) -> list[Running]:
         """Close every connection of a closed pool; return what is still closing them."""
         return [closing for connector in self._connectors() for closing in connector.close()]
@@ -86,11 +95,15 @@ class ConnectionPool(BasePool[CoreConnection, CoreConnector]):
 
     def emit(self, event: Happened) -> None:
         """Notify the listeners of an event."""
-        self._listeners.hear(event)
+        listeners = self._listeners()
+        if listeners is not None:
+            listeners.hear(event)
 
     def show(self, state: State) -> None:
         """Report the channel's new state."""
-        self._listeners.changed(state)
+        listeners = self._listeners()
+        if listeners is not None:
+            listeners.changed(state)
 
     def at(self, when: float, callback: Callable[[], None]) -> TimerHandle:
         """Call `callback` when the clock reaches `when`, in seconds."""

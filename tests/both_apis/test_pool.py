@@ -422,6 +422,40 @@ def test_a_dropped_channel(ours):
         assert len(bad.visits) <= visits + 1, "an attempt may have been on its way"
 
 
+class Owner:
+    """A program's client: it owns a channel that reports to it."""
+
+    def __init__(self, api, target, log):
+        self.log = log
+        self.channel = api.make(target, FAST, listeners=[self.hear])
+        if api.name == "threads":
+            self.channel.subscribe(self.see, try_to_connect=True)
+        else:
+            self.channel.get_state(try_to_connect=True)
+
+    def hear(self, event):
+        self.log.hear(event)
+
+    def see(self, _state):
+        pass
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_an_owner_that_listens(ours, nowhere, log):
+    """CB-10: a channel that reports to its owner keeps the owner alive no longer than itself, and reports its end."""
+    owner = run(ours, lambda: Owner(ours, nowhere.target, log))
+    log.until(AttemptFailed)
+    gone = weakref.ref(owner)
+    del owner
+
+    def is_gone():
+        gc.collect()
+        return gone() is None
+
+    until(is_gone)  # a listeners' thread may be about to end
+    log.until(Closed)
+
+
 def test_a_core_that_does_it_all(ready):
     """PO-5: a policy that only the core knows stays the core's, with one slot for the whole target, which says so."""
     config = json.dumps({"loadBalancingConfig": [{"weighted_round_robin": {}}]})
