@@ -134,14 +134,14 @@ def after_failure(
     """Return the change that follows a failure; a late report never changes an operation (LG-6)."""
     if not row.is_live(token):
         return _unchanged(row)
-    return _decided(policy, row, failure, row.now, draw, can_refresh=can_refresh)
+    return _decided(policy, row, failure._replace(can_refresh=can_refresh), row.now, draw)
 
 
 def after_loss(policy: RetryPolicy, row: LockedRow, ended: float) -> Change:
     """Return the change that follows a lost attempt, whose lease ended then and whose owner is gone (LG-3)."""
     wait = fallback(policy, row.step + 1)
     steady = BackoffPolicy(Fixed(wait), max(wait, policy.backoff.cap), NoJitter())
-    return _decided(dataclasses.replace(policy, backoff=steady), row, _LOSS, ended, 0.0, can_refresh=False)
+    return _decided(dataclasses.replace(policy, backoff=steady), row, _LOSS, ended, 0.0)
 
 
 def fallback(policy: RetryPolicy, n: int) -> float:
@@ -168,9 +168,7 @@ def _unchanged(row: LockedRow) -> Change:
     return Change(OperationState(row.state), row.step, row.previous, bool(row.refreshed), live=False)
 
 
-def _decided(
-    policy: RetryPolicy, row: LockedRow, failure: FailedAttempt, ended: float, draw: float, *, can_refresh: bool
-) -> Change:
+def _decided(policy: RetryPolicy, row: LockedRow, failure: FailedAttempt, ended: float, draw: float) -> Change:
     """Decide what follows a failure at this time.
 
     The age counts from the first attempt of the series, so that an outage before it costs nothing (LG-7).
@@ -183,7 +181,6 @@ def _decided(
         failure,
         left=None if policy.deadline is None else policy.deadline - (ended - began),
         budget_spent=False,
-        can_refresh=can_refresh,
         rng=_Draw(draw),
     )
     if isinstance(following, Retry):

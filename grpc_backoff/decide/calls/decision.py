@@ -101,7 +101,6 @@ def decide(
     *,
     left: float | None,
     budget_spent: bool,
-    can_refresh: bool,
     rng: Random,
 ) -> Retry | GiveUp:
     """Decide whether a call is retried after a failure.
@@ -112,14 +111,13 @@ def decide(
         failure: how its last attempt failed.
         left: the seconds until the call's deadline; None without one.
         budget_spent: whether the target's budget allows no retries after paying for this failure (RT-9).
-        can_refresh: whether the credentials can be renewed (RT-4).
         rng: the source of jitter.
     """
     if failure.refused and not (progress.refused or failure.committed):
         # gRFC A6: the server has not processed the call, so no policy applies and the attempt does not count.
         again = Retry(0.0, WaitSource.REFUSED, progress._replace(refused=True))
         return GiveUp(Reason.DEADLINE) if left is not None and left <= 0 else again
-    renews = can_refresh and failure.code == _UNAUTHENTICATED
+    renews = failure.can_refresh and failure.code == _UNAUTHENTICATED
     at_once = renews and not progress.refreshed
     if failure.committed or policy.max_attempts == 1 or not (renews or is_retryable(policy, failure)):
         ended = failure.code == TIMED_OUT and progress.attempt > 1 and left is not None and left <= 0

@@ -70,7 +70,6 @@ class RetryMachine(m.CallMachine):
             failure,
             left=left,
             budget_spent=shared.tokens is not None and shared.tokens.spent,
-            can_refresh=input_.can_refresh,
             rng=shared.rng,
         )
         if isinstance(following, Retry):

@@ -216,7 +216,6 @@ class SubscriptionMachine(NamedTuple):
             failure,
             left=None if policy.deadline is None else max(0.0, state.gap_began + policy.deadline - now),
             budget_spent=False,  # a reader who waits for good has no other way to go on
-            can_refresh=status.can_refresh,
             rng=shared.rng,
         )
         if isinstance(following, Retry):

@@ -42,6 +42,7 @@ RETRIES_UNAUTHENTICATED = replace(POLICY, codes=frozenset({"UNAVAILABLE", "UNAUT
 BUSY = FailedAttempt(code="UNAVAILABLE")
 BAD = FailedAttempt(code="INVALID_ARGUMENT")
 EXPIRED = FailedAttempt(code="UNAUTHENTICATED")
+RENEWABLE = EXPIRED._replace(can_refresh=True)
 TOO_LATE = FailedAttempt(code="DEADLINE_EXCEEDED")
 REFUSED = FailedAttempt(code="UNAVAILABLE", refused=True)
 SAYS_REFUSED = FailedAttempt(code="UNAVAILABLE", says_refused=True)
@@ -58,7 +59,7 @@ RETRY_AFTER = ServerHint(20.0, WaitSource.RETRY_AFTER)
 
 
 def decided(failure=BUSY, progress=FIRST, policy=POLICY, **given):
-    given = {"left": None, "budget_spent": False, "can_refresh": False, "rng": Always(0.5), **given}
+    given = {"left": None, "budget_spent": False, "rng": Always(0.5), **given}
     return decide(policy, progress, failure, **given)
 
 
@@ -93,7 +94,7 @@ BRANCHES = {
     "RT-1: one attempt is no retry": branch(GiveUp(), policy=ONE_ATTEMPT),
     "A6: but what was not taken": branch(REPEATED, policy=ONE_ATTEMPT, failure=REFUSED),
     "RT-1: nor with new credentials": branch(
-        GiveUp(), policy=replace(RETRIES_UNAUTHENTICATED, max_attempts=1), failure=EXPIRED, can_refresh=True
+        GiveUp(), policy=replace(RETRIES_UNAUTHENTICATED, max_attempts=1), failure=RENEWABLE
     ),
     "RT-1: the second of two": branch(SCHEDULED, policy=replace(POLICY, max_attempts=2)),
     "RT-1: no third of two": branch(GiveUp(Reason.ATTEMPTS), policy=replace(POLICY, max_attempts=2), progress=SECOND),
@@ -106,7 +107,7 @@ BRANCHES = {
     # RT-8: a response that has reached the caller.
     "RT-8: a call that is committed": branch(GiveUp(), failure=BUSY._replace(committed=True)),
     "RT-8: also after a GOAWAY": branch(GiveUp(), failure=REFUSED._replace(committed=True)),
-    "RT-8: also with new credentials": branch(GiveUp(), failure=EXPIRED._replace(committed=True), can_refresh=True),
+    "RT-8: also with new credentials": branch(GiveUp(), failure=RENEWABLE._replace(committed=True)),
     "RT-8: also with a pushback": branch(GiveUp(), failure=says(PUSHBACK)._replace(committed=True)),
     # gRFC A6: streams that the server never processed.
     "A6: refused": branch(REPEATED, failure=REFUSED),
@@ -142,56 +143,50 @@ BRANCHES = {
         SCHEDULED, failure=TOO_LATE._replace(own_timeout=True, says_refused=True)
     ),
     "RT-13: says so, with a code that needs new credentials": branch(
-        RENEWED_LATER, failure=EXPIRED._replace(says_refused=True), progress=AFTER_REFRESH, can_refresh=True
+        RENEWED_LATER, failure=RENEWABLE._replace(says_refused=True), progress=AFTER_REFRESH
     ),
     "RT-13: says so to a call that is committed": branch(GiveUp(), failure=SAYS_REFUSED._replace(committed=True)),
     "RT-13: says so at the deadline": branch(GiveUp(Reason.DEADLINE), failure=SAYS_REFUSED, left=0.0),
     # RT-4: new credentials.
     "RT-4: nobody renews them": branch(GiveUp(), failure=EXPIRED),
-    "RT-4: the first time": branch(RENEWED, failure=EXPIRED, can_refresh=True),
+    "RT-4: the first time": branch(RENEWED, failure=RENEWABLE),
     "RT-4: later, the first time": branch(
         Retry(0.0, WaitSource.REFRESH, Progress(attempt=3, step=2, previous=2.0, refreshed=True), refresh=True),
-        failure=EXPIRED,
+        failure=RENEWABLE,
         progress=SECOND,
-        can_refresh=True,
     ),
-    "RT-4: the second time, by the schedule": branch(
-        RENEWED_LATER, failure=EXPIRED, progress=AFTER_REFRESH, can_refresh=True
-    ),
+    "RT-4: the second time, by the schedule": branch(RENEWED_LATER, failure=RENEWABLE, progress=AFTER_REFRESH),
     "RT-4: the third time, by the schedule": branch(
         Retry(8.0, WaitSource.SCHEDULE, Progress(attempt=4, step=3, previous=8.0, refreshed=True), refresh=True),
-        failure=EXPIRED,
+        failure=RENEWABLE,
         progress=Progress(attempt=3, step=2, previous=4.0, refreshed=True),
-        can_refresh=True,
     ),
     "RT-4: the second time, and nobody renews them": branch(GiveUp(), failure=EXPIRED, progress=AFTER_REFRESH),
     "RT-4: the second time, within the attempts": branch(
-        GiveUp(Reason.ATTEMPTS), failure=EXPIRED, progress=LAST._replace(refreshed=True), can_refresh=True
+        GiveUp(Reason.ATTEMPTS), failure=RENEWABLE, progress=LAST._replace(refreshed=True)
     ),
     "RT-4: the second time, within the budget": branch(
         GiveUp(Reason.BUDGET),
-        failure=EXPIRED,
+        failure=RENEWABLE,
         progress=SECOND._replace(refreshed=True),
-        can_refresh=True,
         budget_spent=True,
     ),
     "RT-4: the second time, as the server says": branch(
         Retry(12.0, WaitSource.RETRY_INFO, Progress(attempt=3, step=2, refreshed=True), asked=10.0, refresh=True),
-        failure=says(RETRY_INFO, EXPIRED),
+        failure=says(RETRY_INFO, RENEWABLE),
         progress=AFTER_REFRESH,
-        can_refresh=True,
     ),
     "RT-4: the second time, where the policy retries it": branch(
-        RENEWED_LATER, failure=EXPIRED, progress=AFTER_REFRESH, can_refresh=True, policy=RETRIES_UNAUTHENTICATED
+        RENEWED_LATER, failure=RENEWABLE, progress=AFTER_REFRESH, policy=RETRIES_UNAUTHENTICATED
     ),
     "RT-4: where the policy retries it, and nobody renews them": branch(
         SCHEDULED, failure=EXPIRED, policy=RETRIES_UNAUTHENTICATED
     ),
-    "RT-4: it counts as an attempt": branch(GiveUp(Reason.ATTEMPTS), failure=EXPIRED, progress=LAST, can_refresh=True),
-    "RT-4: without a look at the budget": branch(RENEWED, failure=EXPIRED, can_refresh=True, budget_spent=True),
-    "RT-4: whatever the server says of a wait": branch(RENEWED, failure=says(RETRY_INFO, EXPIRED), can_refresh=True),
-    "RT-4: unless it says no": branch(GiveUp(Reason.STOPPED), failure=says(STOP, EXPIRED), can_refresh=True),
-    "RT-4: at the deadline": branch(GiveUp(Reason.DEADLINE), failure=EXPIRED, can_refresh=True, left=0.0),
+    "RT-4: it counts as an attempt": branch(GiveUp(Reason.ATTEMPTS), failure=RENEWABLE, progress=LAST),
+    "RT-4: without a look at the budget": branch(RENEWED, failure=RENEWABLE, budget_spent=True),
+    "RT-4: whatever the server says of a wait": branch(RENEWED, failure=says(RETRY_INFO, RENEWABLE)),
+    "RT-4: unless it says no": branch(GiveUp(Reason.STOPPED), failure=says(STOP, RENEWABLE)),
+    "RT-4: at the deadline": branch(GiveUp(Reason.DEADLINE), failure=RENEWABLE, left=0.0),
     # RT-9: the budget.
     "RT-9: no budget": branch(GiveUp(Reason.BUDGET), budget_spent=True),
     "RT-9: of a code that is not retried": branch(GiveUp(), failure=BAD, budget_spent=True),
@@ -387,6 +382,7 @@ failures = st.builds(
     own_timeout=st.booleans(),
     refused=st.booleans(),
     says_refused=st.booleans(),
+    can_refresh=st.booleans(),
     committed=st.booleans(),
 )
 progresses = st.builds(
@@ -398,7 +394,7 @@ progresses = st.builds(
     refused=st.booleans(),
 )
 lefts = st.none() | st.just(0.0) | st.floats(0, 100) | st.floats(0, 1e20)
-surroundings = st.fixed_dictionaries({"left": lefts, "budget_spent": st.booleans(), "can_refresh": st.booleans()})
+surroundings = st.fixed_dictionaries({"left": lefts, "budget_spent": st.booleans()})
 
 
 class Counting(random.Random):
@@ -413,8 +409,8 @@ class Counting(random.Random):
 @example(
     policy=RETRIES_UNAUTHENTICATED,
     progress=AFTER_REFRESH,
-    failure=EXPIRED._replace(says_refused=True),
-    given={"left": None, "budget_spent": False, "can_refresh": True},
+    failure=RENEWABLE._replace(says_refused=True),
+    given={"left": None, "budget_spent": False},
     seed=0,
 )
 @given(policy=retry_policies, progress=progresses, failure=failures, given=surroundings, seed=st.integers())
@@ -424,7 +420,7 @@ def test_every_decision(policy, progress, failure, given, seed):
         assume(progress.previous is None or progress.previous >= policy.backoff.strategy.base)
     rng = Counting(seed)
     following = decide(policy, progress, failure, rng=rng, **given)
-    renews = given["can_refresh"] and failure.code == "UNAUTHENTICATED"
+    renews = failure.can_refresh and failure.code == "UNAUTHENTICATED"
 
     assert following == decide(policy, progress, failure, rng=random.Random(seed), **given)  # pure
     if isinstance(following, GiveUp):
