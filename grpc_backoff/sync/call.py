@@ -236,12 +236,12 @@ class SteppedCall(CallShell):
     def _begin(self, effect: m.Begin) -> None:
         """Make an attempt, if there is a connection."""
         assert self._attempts is not None, "a finished call must not start an attempt"
+        if self._spans is not None:
+            self._begin_span()  # first: it includes the wait for a connection
         entry = self._attempts.enter(self._avoided)
         if entry is None:
             self._inputs.append(self._not_connected())
             return
-        if self._spans is not None:
-            self._begin_span()
         self._attempt_on(entry, self._attempts, effect)
 
     def _not_connected(self) -> h.Input:
