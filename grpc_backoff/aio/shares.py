@@ -163,9 +163,9 @@ class Share:
         """
         if self._closed:
             return False
-        self._pool.want()
         if not self._asked:
-            self._ask()
+            self._ask()  # first: a listener that hears of the attempt may read the status
+        self._pool.want()
         return self._pool.is_failing
 
     def connection(self, avoid: Container[object] | None = None) -> CallConnection | None:

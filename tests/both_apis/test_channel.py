@@ -129,6 +129,16 @@ def test_status_and_listeners(ours, server):
     assert BackoffReset not in kinds
 
 
+def test_status_at_the_first_event(ours):
+    """CH-11: a listener that hears of the first attempt finds it in the channel's status."""
+    with front(silent) as peer, ours.channel(peer.target) as channel:
+        found = []
+        channel.own.add_listener(lambda _event: found.append(channel.own.connection_status()))
+        assert channel.begin(timeout=0.3).outcome().code is CODE.DEADLINE_EXCEEDED
+        until(lambda: found)
+    assert (found[0].state, found[0].attempt, found[0].in_flight) == (State.CONNECTING, 1, True)
+
+
 class NoClock:
     def now(self):
         return 0.0
