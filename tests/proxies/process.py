@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -33,10 +34,12 @@ UNTIL_INPUT_ENDS = (
 
 
 def unused_port() -> int:
-    """Return a port on which nothing listens."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
+    """Return a port on which nothing listens, outside the range from which the kernel gives ports to connections."""
+    while True:
+        port = random.SystemRandom().randrange(10_000, 32_768)  # tests seed the other source of chance
+        with socket.socket() as sock, contextlib.suppress(OSError):
+            sock.bind(("127.0.0.1", port))
+            return port
 
 
 def serves(port: int) -> bool:
