@@ -39,11 +39,11 @@ class PendingCalls(pending.PendingCalls):
         if full:
             self._loop.call_soon(pool.fill)  # when the call is in the queue
         if failing:
-            self._note_resolved()
+            self._note_error()
         if not waited:  # so it has missed no connection
-            return NotConnected(failing=failing, resolved=self._resolved)
+            return NotConnected(failing=failing, resolved=self._resolved, lasting=self._lasting)
         if failing:
-            return NotConnected(failing=True, resolved=self._resolved, made=pool.made, paid=pool.is_paid)
+            return NotConnected(True, self._resolved, pool.made, pool.is_paid, self._lasting)
         return NotConnected(made=pool.made, paid=full or pool.is_paid)  # if full, it has missed no connection
 
     def discard(self, call: AnyCall) -> None:

@@ -42,10 +42,17 @@ class Stage(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why there is no connection: the stage that failed, and a description."""
+    """Why there is no connection: the stage that failed, and a description.
+
+    Attributes:
+        stage: the stage that failed.
+        reason: a description, mostly grpcio's message.
+        lasting: whether every attempt will fail so, because grpcio's core cannot use the target or the service config.
+    """
 
     stage: Stage
     reason: str
+    lasting: bool = False
 
     def __str__(self) -> str:
         """Return the stage and the description on one line."""

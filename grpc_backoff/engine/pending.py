@@ -72,7 +72,7 @@ class PendingCalls:
     def __init__(self, target: str, *, proxied: bool = False) -> None:
         self._target = target
         self._proxied = proxied
-        self._resolved = False
+        self._resolved = self._lasting = False
         self._waiting: dict[Any, None] = {}  # calls of one API
         self._closed = False
 
@@ -82,7 +82,7 @@ class PendingCalls:
 
     def no_connection(self) -> NoConnection:
         """Return the machine's input for a pending call when a dial fails."""
-        return NoConnection(resolved=self._resolved)
+        return NoConnection(self._resolved, self._lasting)
 
     def add(self, call: AnyCall) -> None:
         """Keep the call alive until it is removed; cancel it if the channel was closed just before."""
@@ -100,7 +100,7 @@ class PendingCalls:
 
     def fail(self) -> None:
         """Notify the pending calls of a failed dial, which only wait-for-ready calls survive (CH-3)."""
-        self._note_resolved()
+        self._note_error()
         for call in tuple(self._waiting):
             self._feed(call, self.no_connection())
 
@@ -123,9 +123,10 @@ class PendingCalls:
         debug = f"{code.name}:{details}"
         return self.no_connection_error(code, details=details, debug_error_string=debug, status=status)
 
-    def _note_resolved(self) -> None:
+    def _note_error(self) -> None:
         if not self._resolved:
             error = self.pool.status().last_error
+            self._lasting = error is not None and error.lasting
             self._resolved = error is not None and error.stage is not Stage.RESOLVE
 
     def _feed(self, call: AnyCall, input_: Input) -> None:

@@ -52,9 +52,9 @@ class PendingCalls(pending.PendingCalls):
         pool = self.pool
         failing = pool.is_failing
         if not waited:  # so it has missed no connection
-            return NotConnected(failing=failing, resolved=self._resolved)
+            return NotConnected(failing=failing, resolved=self._resolved, lasting=self._lasting)
         paid = pool.is_paid or pool.waits_for_room  # then it has missed no connection
-        return NotConnected(failing=failing, resolved=self._resolved, made=pool.made, paid=paid)
+        return NotConnected(failing, self._resolved, pool.made, paid, self._lasting)
 
     def add(self, call: AnyCall) -> None:
         """Ask for a connection and keep the call until it is removed."""
@@ -97,7 +97,7 @@ class PendingCalls(pending.PendingCalls):
                 self._feed(call, READY)
         elif state is State.TRANSIENT_FAILURE:
             # SH-3: a call that asks for a connection while the key is in backoff gets the backoff's failure at once.
-            self._note_resolved()
+            self._note_error()
             self._feed(call, self.no_connection())
 
     def release(self, most: float = math.inf) -> None:

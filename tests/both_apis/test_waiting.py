@@ -227,10 +227,14 @@ def test_the_port_that_nobody_named(ours, said):
 )
 @pytest.mark.parametrize("connections", [1, 2])
 def test_what_the_core_cannot_use(ours, target, config, stage, said, connections):
-    """CH-4, CH-11: a target or a service config that the core cannot use is the reason, in the core's words."""
+    """CH-3, CH-4, CH-11: a target or a service config that the core cannot use is the reason, in the core's words."""
     options = [("grpc.service_config", config)] if config else []
     with ours.channel(target, [*options, ("grpc_backoff.max_connections", connections)]) as channel:
         error = channel.begin(timeout=20).outcome().error
+        if stage is not Stage.RESOLVE or "not valid" in said:  # CH-3: nobody need wait for this
+            waiting = [channel.begin(wait_for_ready=True, timeout=20).outcome().error for _ in range(2)]
+            assert [each.code() for each in waiting] == [CODE.UNAVAILABLE] * 2
+            assert error.status.last_error.lasting
     if tuple(map(int, grpc.__version__.split(".")[:2])) < (1, 70) and "authority" not in said:
         said, stage = "Failed to create", Stage.UNKNOWN  # such a core says no more
     assert (error.code(), error.status.last_error.stage) == (CODE.UNAVAILABLE, stage)

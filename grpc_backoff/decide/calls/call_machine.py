@@ -183,13 +183,15 @@ _AT_FIRST = CallState(_RUNNING, "", None, 0.0, None, 0.0)[_WAITED:]
 class NotConnected(NamedTuple):
     """There was no connection for the attempt that was about to begin.
 
-    `failing` is whether the last dial failed; `resolved` is as in `NoConnection`, and `made` and `paid` as in `Missed`.
+    `failing` is whether the last dial failed; `resolved` and `lasting` are as in `NoConnection`, and `made` and `paid`
+    as in `Missed`.
     """
 
     failing: bool = False
     resolved: bool = True
     made: int = 0
     paid: bool = False
+    lasting: bool = False
 
 
 @record
@@ -216,9 +218,13 @@ class Missed(NamedTuple):
 
 @record
 class NoConnection(NamedTuple):
-    """A dial failed; `resolved` is whether the target's name has ever been resolved."""
+    """A dial failed.
+
+    `resolved` is whether the target's name has ever been resolved, and `lasting` whether every dial fails.
+    """
 
     resolved: bool = True
+    lasting: bool = False
 
 
 @record
@@ -527,7 +533,7 @@ class CallMachine(NamedTuple):
         effects: list[Effect] = []
         if state.waited:
             state, effects = self._missed(state, Missed(input_.made, input_.paid), now, shared)
-        if not effects and input_.failing and not self._outlasts_failures(resolved=input_.resolved):
+        if not effects and input_.failing and not self._outlasts_failures(input_):
             effects = [FailSoon()]
         timer: list[Effect] = []
         if (end := state.attempt_end) is not None:
@@ -548,17 +554,17 @@ class CallMachine(NamedTuple):
         return state._replace(missed=input_.made), [] if state.missed is None else [FailSoon()]
 
     def _no_connection(self, state: CallState, input_: NoConnection, now: float, shared: Shared) -> Step:
-        if self._outlasts_failures(resolved=input_.resolved):
+        if self._outlasts_failures(input_):
             return state, []
         return self._failed_waiting(state, _UNAVAILABLE, now, shared)
 
-    def _outlasts_failures(self, *, resolved: bool) -> bool:
+    def _outlasts_failures(self, input_: NotConnected | NoConnection) -> bool:
         """Return whether the call keeps waiting after a failed dial (CH-3).
 
         In grpc, a service config takes effect once the target's name has first been resolved; until then, it does not
         make calls wait.
         """
-        return self.wait_for_ready and (resolved or not self.by_config)
+        return self.wait_for_ready and not input_.lasting and (input_.resolved or not self.by_config)
 
     def _wait_is_over(self, state: CallState, _input: CallTimerFired, now: float, shared: Shared) -> Step:
         return self._failed_waiting(state, TIMED_OUT, now, shared)

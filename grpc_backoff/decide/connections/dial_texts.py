@@ -85,13 +85,14 @@ _ADDRESS = r"last error: [A-Z_]+: (?:ipv4|ipv6|unix|unix-abstract|vsock):.*?: "
 
 def failure_of(code: str, details: str) -> Failure:
     """Return why a dial failed, as the core's answer to the call that asks for it says."""
+    lasting = details.startswith("Failed to create channel")
     unusable = re.match(_UNUSABLE, details)
     if unusable is not None:
         details = details[unusable.end() :] or details
     elif code != _UNAVAILABLE:
         details = ""  # what a server has said, or the end of the call itself
     reason = reason_in(details or _NO_REASON)
-    return Failure(stage_of(reason), reason)
+    return Failure(stage_of(reason), reason, lasting)
 
 
 def reason_in(text: str) -> str:

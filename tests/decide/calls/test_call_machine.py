@@ -305,6 +305,8 @@ def test_no_connection_yet(wait_for_ready, by_config, failing, resolved, fails):
     soon = [m.FailSoon()] if fails else []
     assert run.feed(m.NotConnected(failing, resolved)) == [m.ArmTimer(BEGAN + 5.0), m.Enqueue(), *soon]
     assert run.phase is CallPhase.WAITING
+    run = running(None, wait_for_ready=wait_for_ready, by_config=by_config, timeout=5.0)
+    assert (m.FailSoon() in run.feed(m.NotConnected(failing, resolved, lasting=True))) == failing
 
 
 @pytest.mark.parametrize(
@@ -327,6 +329,7 @@ def test_a_dial_that_failed(policy, how, resolved, fails):
     """
     ends = [m.CancelTimer(), m.FailAttempt("UNAVAILABLE"), m.CancelTimer(), m.Finish(Ending.ATTEMPT)]
     assert waiting(policy, **how).feed(m.NoConnection(resolved)) == (ends if fails else [])
+    assert waiting(policy, **how).feed(m.NoConnection(resolved, lasting=True)) == ends, "nobody waits for ever"
 
 
 def reported(run, *steps):
