@@ -30,7 +30,6 @@ LATE = {
     *(
         f"grpc_backoff.{part}"
         for part in (
-            "aio.connection",
             "connection.clock",
             "connection.connector",
             "decide.calls.replay",

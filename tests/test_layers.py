@@ -16,7 +16,6 @@ TESTS = Path(__file__).parent
 WITHOUT = {
     "_pyinstaller/hook-grpc_backoff.ledger.schema.py": "test_frozen.py builds a program that needs it",
     "aio/calls.py": "the modules test_drop_in_* hold every way of calling to what grpc's own channel does",
-    "aio/connection.py": "a protocol; test_core_connector.py makes calls on the one implementation that there is",
     "engine/channel.py": "the part of a channel of both APIs; test_channel.py and test_drop_in* of each use all of it",
     "grpcio/shapes.py": "types alone, which nothing imports at run time; mypy checks them",
     "cli/attempts.py": "what it counts is what test_connect.py and test_view.py read in the output",

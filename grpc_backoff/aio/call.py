@@ -32,7 +32,7 @@ from grpc_backoff.grpcio import aio_private
 from grpc_backoff.grpcio.private import CANCELLED_DETAILS, Status
 
 if TYPE_CHECKING:
-    from grpc_backoff.aio.connection import CallConnection
+    from grpc_backoff.aio.core_channel import CoreChannel
     from grpc_backoff.decide.calls import hedging_machine as h
 
 _RUNNING, _DONE = m.CallPhase.RUNNING, m.CallPhase.DONE  # up to Python 3.11, access to a member is slow
@@ -56,7 +56,7 @@ class Sender(Method):
     """Makes the attempts of calls."""
 
     @abstractmethod
-    def connection(self, avoid: Container[object] | None = None) -> CallConnection | None:
+    def connection(self, avoid: Container[object] | None = None) -> CoreChannel | None:
         """Return the connection on which an attempt would be made; None if there is none."""
 
     @abstractmethod
@@ -67,7 +67,7 @@ class Sender(Method):
         seconds: float | None,
         instead: m.Metadata,
         avoid: Container[object] | None = None,
-    ) -> tuple[grpc.aio.Call, CallConnection] | None:
+    ) -> tuple[grpc.aio.Call, CoreChannel] | None:
         """Make an attempt with a timeout in seconds; `instead` replaces the caller's metadata with the same keys.
 
         A connection to avoid is used only if no other one serves. None stands for a call that has just been made.
@@ -205,7 +205,7 @@ class Call(CallShell, grpc.aio.Call):
     def _not_connected(self) -> m.NotConnected:
         return self._calls.pending.not_connected(waited=self._state.waited)
 
-    def _begun(self, attempt: grpc.aio.Call, connection: CallConnection) -> None:
+    def _begun(self, attempt: grpc.aio.Call, connection: CoreChannel) -> None:
         self._connection, self._attempt = connection, attempt
         if self._machine.policy is None and self._machine.handed_over:
             self._inputs.append(_BEGUN)

@@ -34,7 +34,7 @@ from grpc_backoff.grpcio.poller import Polling
 from grpc_backoff.grpcio.private import substitute
 
 if TYPE_CHECKING:
-    from grpc_backoff.aio.connection import CallConnection
+    from grpc_backoff.aio.coroutine_connector import CoroutineConnection
     from grpc_backoff.config.credentials import ChannelSecurity, CredentialsSource
     from grpc_backoff.connection.connector import Connector
 
@@ -67,7 +67,7 @@ class Channel(CallingChannel, grpc.aio.Channel):
         compression: grpc.Compression | None,
         interceptors: Interceptors | None,
         *,
-        connector: Connector[CallConnection] | None = None,
+        connector: Connector[CoroutineConnection] | None = None,
         **settings: Unpack[ChannelSettings],
     ) -> None:
         """Create the channel; see `insecure_channel`. `connector` is for `grpc_backoff.testing.scripted_channel`."""
@@ -99,7 +99,7 @@ class Channel(CallingChannel, grpc.aio.Channel):
         pool_setup = PoolSetup(target, setup.policy, setup.pooling, clock, rng, core_options, key)
 
         # It may not refer to this channel or its settings, because the pool may outlive both.
-        def make_connector(endpoint: str) -> core_connector.CoreConnector | Connector[CallConnection]:
+        def make_connector(endpoint: str) -> core_connector.CoreConnector | Connector[CoroutineConnection]:
             if connector is not None:
                 return connector
             there, dial_options = pool_setup.dialled(endpoint)

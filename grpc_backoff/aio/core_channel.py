@@ -1,4 +1,4 @@
-"""One channel of grpcio's C-core, with its calls and the watch on its state."""
+"""What asyncio's connections have in common: one channel of grpcio's C-core, its calls, and the watch on its state."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import math
 import weakref
+from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Iterable
 from contextvars import Context
 from functools import partial
@@ -17,10 +18,8 @@ import grpc.aio
 from grpc_backoff.aio.finished import fail_call, release_core
 from grpc_backoff.aio.loops import until_done
 from grpc_backoff.aio.stream_attempt import StreamAttempt
-from grpc_backoff.base.record import NamedTuple, record
 from grpc_backoff.decide.calls.call_texts import LIVENESS_METHOD, LIVENESS_SERVICE, WATCH_METHOD, proxy_header
-from grpc_backoff.engine.core_connector import unheard
-from grpc_backoff.engine.gate import Gate, LivenessReply
+from grpc_backoff.engine.gate import GatedConnection, LivenessReply
 from grpc_backoff.grpcio import aio_private
 from grpc_backoff.grpcio.private import CANCELLED_DETAILS, exclude_service
 
@@ -32,29 +31,6 @@ _LAST_NOTICE = 1.0
 
 _POLL, _POLLS = 0.01, 25
 """How often, in seconds, and how many times to check for the server's status of a call whose write has failed."""
-
-
-@record
-class Callbacks(NamedTuple):
-    """What a core channel tells its owner, and what it asks.
-
-    Attributes:
-        drained: called once the channel is retired and its calls have ended; should close it.
-        changed: called when the core has left the state that was last passed to `watch`.
-        judge: called with each call that has ended; returns whether the server has answered it. By default, every call
-            that ends counts as answered.
-        noticed: called when the server has first answered a call, and with the end of each call before that.
-        ending: called at the end of each call, before anything else; only on a `PingingChannel`.
-    """
-
-    drained: Callable[[], None] = unheard
-    changed: Callable[[], None] = unheard
-    judge: Callable[[grpc.aio.Call], bool] = lambda _call: True
-    noticed: Callable[[], None] = unheard
-    ending: Callable[[], None] = unheard
-
-
-_NO_OWNER = Callbacks(judge=lambda _call: False)
 
 
 def _shut_down(_try_to_connect: bool) -> int:
@@ -83,8 +59,8 @@ class _NoChannel:
 NO_CHANNEL: Any = _NoChannel()
 
 
-class CoreChannel(Gate):
-    """One C-core channel, with its calls and the watch on its state.
+class CoreChannel(GatedConnection):
+    """One C-core channel, with its calls and the watch on its state: a connection, as far as calls use it.
 
     A cancelled watch would remain in the core, which would later report to a loop that may no longer exist. So watches
     are never cancelled; closing the channel ends them.
@@ -96,21 +72,8 @@ class CoreChannel(Gate):
     """Whether the server has answered a call (CB-7). Until then, calls do not take the shortest path, so that answers
     are noticed, and from then on, this costs them nothing."""
 
-    def __init__(
-        self,
-        channel: Any,
-        loop: asyncio.AbstractEventLoop,
-        now: Callable[[], float],
-        callbacks: Callbacks = Callbacks(),  # noqa: B008 - a constant
-    ) -> None:
-        """Take ownership of a new channel.
-
-        Args:
-            channel: the channel.
-            loop: the event loop that it belongs to.
-            now: returns the time of the end of a call, in seconds.
-            callbacks: what to call until the channel is closed or given up.
-        """
+    def __init__(self, channel: Any, loop: asyncio.AbstractEventLoop, now: Callable[[], float]) -> None:
+        """Take ownership of a new channel; `now` returns the time of the end of a call, in seconds."""
         self.channel: grpc.aio.Channel = channel
         self.check = aio_private.state_check(channel)
         self.left = -math.inf
@@ -119,10 +82,9 @@ class CoreChannel(Gate):
         """When the peer last showed that it is alive, by an answer or a message; only noted if the peer is watched."""
         self.retired = False
         self.last_state: int | None = None
-        """The channel's last state, as the core's integer, once it is closed; None while it is open."""
+        """The channel's last state, as the core's integer, once it is closed or given up; None while it is open."""
         self._loop = loop
         self._now = now
-        self._callbacks = callbacks
         self.owners: dict[weakref.ref[grpc.aio.Call], object] = {}
         """The owners of the calls; a plain dictionary, because the methods of weak ones are written in Python."""
         self.forget = self.owners.pop
@@ -131,10 +93,30 @@ class CoreChannel(Gate):
         channel, until its responses have been read or it is cancelled, also if the program has dropped the call."""
         self._watched: int | None = None
         self._asked = 0
-        """How many watches were asked for; only the latest one calls `changed`."""
+        """How many watches were asked for; only the end of the latest one is looked at."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._asking: asyncio.Task[None] | None = None
         self._notices: set[asyncio.Future[object]] = set()
+
+    # For subclasses to implement. Both are called until the channel is closed or given up.
+
+    @abstractmethod
+    def look(self, *, left: bool = False) -> None:
+        """Draw conclusions from a change; `left` is whether the core has left the state that is watched.
+
+        Other changes are the first answer of the server, the end of each call before that, and the end of the last call
+        on a retired channel, which is to be closed then.
+        """
+
+    @abstractmethod
+    def _judge(self, call: grpc.aio.Call) -> bool:
+        """Return whether the server has answered a call that has just ended."""
+
+    def _look_if_open(self, *, left: bool = False) -> None:
+        if self.last_state is None:
+            self.look(left=left)
+
+    # Its calls.
 
     def began(self, call: grpc.aio.Call, owner: object) -> None:
         """Record a call that was just made on this channel, and its owner.
@@ -158,7 +140,7 @@ class CoreChannel(Gate):
         self.running -= 1
         self.left = self._now()
         if self.retired and not self.running:
-            self._callbacks.drained()
+            self._look_if_open()
 
     def _stream_ended(self, held: weakref.ref[grpc.aio.Call]) -> None:
         """Keep the core's call if its write has failed, so that closing the channel can cancel it."""
@@ -170,17 +152,17 @@ class CoreChannel(Gate):
     def _first_ended(self, held: weakref.ref[grpc.aio.Call]) -> None:
         """Record the end of a call that began before the server had answered one."""
         call, served = held(), self.served
-        if call is not None and not served:
-            self.served = self._callbacks.judge(call)
+        if call is not None and not served and self.last_state is None:
+            self.served = self._judge(call)
         self.ended()
         if not served:
-            self._callbacks.noticed()
+            self._look_if_open()
 
-    def answered(self) -> None:
+    def note_answer(self) -> None:
         """Record that the server has answered a call."""
         if not self.served:
             self.served = True
-            self._callbacks.noticed()
+            self._look_if_open()
 
     def calls(self) -> list[tuple[grpc.aio.Call, object]]:
         """Return every call made on this channel that is still referenced, finished or not, with its owner."""
@@ -188,11 +170,11 @@ class CoreChannel(Gate):
         return [(call, owner) for held, owner in owners.items() if (call := held()) is not None]
 
     def retire(self) -> None:
-        """Accept no new calls and call `drained` once the running ones have ended."""
+        """Accept no new calls; `look` once the running ones have ended."""
         if not self.retired:
             self.retired = True
             if not self.running:
-                self._callbacks.drained()
+                self._look_if_open()
 
     def shown(self) -> int:
         """Return the channel's state, or its last one if it is closed, as the integer that grpcio's core uses."""
@@ -207,10 +189,10 @@ class CoreChannel(Gate):
         self.heard = self._now()
 
     def ask(self, within: float, tell: Callable[[LivenessReply], object]) -> None:
-        """Ask whether the peer is alive; see `Gate.ask` (LV-1)."""
-        self._asking = self._spawn(self._ask(within, tell))
+        """Ask whether the peer is alive; see `GatedConnection.ask` (LV-1)."""
+        self._asking = self._spawn(self._ask_peer(within, tell))
 
-    async def _ask(self, within: float, tell: Callable[[LivenessReply], object]) -> None:
+    async def _ask_peer(self, within: float, tell: Callable[[LivenessReply], object]) -> None:
         exclude_service(LIVENESS_SERVICE)
         began = self._now()
         # Only a call with a stream of requests says when its headers have been sent.
@@ -228,7 +210,7 @@ class CoreChannel(Gate):
             tell(LivenessReply(code, waited, proxy))
 
     def listen(self, request: bytes, hear: Callable[[Any], object]) -> Callable[[], object]:
-        """Begin a health Watch; see `Gate.listen` (RO-1)."""
+        """Begin a health Watch; see `GatedConnection.listen` (RO-1)."""
         return self._spawn(self._listen(request, hear)).cancel
 
     async def _listen(self, request: bytes, hear: Callable[[Any], object]) -> None:
@@ -262,14 +244,14 @@ class CoreChannel(Gate):
             fail_call(call, details)
 
     def watch(self, state: int) -> None:
-        """Call `changed` when the core has left this state, instead of one that was passed before."""
+        """Look when the core has left this state, instead of one that was passed before."""
         if self._watched == state:
             return
         self._watched = state
         self._asked += 1
         if self.shown() != state:
             # There is nothing to wait for. A channel without a valid target would never notify, even when it is closed.
-            self._loop.call_soon(self._tell, self._asked, context=Context())
+            self._loop.call_soon(self._leave, self._asked, context=Context())
             return
         # Without a task, which a loop that ends would cancel.
         self._advance(self.channel.wait_for_state_change(aio_private.STATES[state]), self._asked)
@@ -278,7 +260,7 @@ class CoreChannel(Gate):
         try:
             notice: asyncio.Future[object] = watch.send(None)
         except (StopIteration, grpc.aio.UsageError):  # the core has left it, or the channel was closed
-            self._loop.call_soon(self._tell, asked, context=Context())
+            self._loop.call_soon(self._leave, asked, context=Context())
             return
         setattr(notice, "_asyncio_future_blocking", False)  # noqa: B010 - as a task does with what it waits for
         self._notices.add(notice)
@@ -288,10 +270,10 @@ class CoreChannel(Gate):
         self._notices.discard(notice)
         self._advance(watch, asked)
 
-    def _tell(self, asked: int) -> None:
+    def _leave(self, asked: int) -> None:
         if asked == self._asked:
             self._watched = None
-            self._callbacks.changed()
+            self._look_if_open(left=True)
 
     def leave_alone(self) -> object:
         """Accept no calls and do not touch the core any more: it belongs to another process; return what to keep."""
@@ -314,11 +296,10 @@ class CoreChannel(Gate):
         """Take the channel for closed, and return it to be kept or used by another owner."""
         self.retired, self.held, self.last_state = True, None, aio_private.SHUTDOWN_NUMBER
         self.check = _shut_down
-        self._callbacks = _NO_OWNER
         channel, self.channel = self.channel, NO_CHANNEL
         return channel
 
-    async def close(self, grace: float | None = None, *, lost: bool = False) -> None:
+    async def close_channel(self, grace: float | None = None, *, lost: bool = False) -> None:
         """Give the calls up to `grace` seconds to finish, then close the channel; nothing of it stays in the core.
 
         If the connection was `lost`, a call whose write has failed may still wait for the server's status.
@@ -331,7 +312,6 @@ class CoreChannel(Gate):
                 await _ended(running, grace, self._loop)
         finally:
             self.last_state = self.shown()
-            self._callbacks = _NO_OWNER  # the owner refers to this object
             await self.channel.close()
             if self.running:  # before 1.8x, grpcio does not cancel calls that no task is waiting for
                 for call, _ in self.calls():
@@ -348,7 +328,7 @@ class CoreChannel(Gate):
 
     async def close_at_last(self) -> None:
         """Close the channel because its event loop ends, so that the core reports nothing to the loop after that."""
-        await self.close()
+        await self.close_channel()
         self.last_state = aio_private.SHUTDOWN_NUMBER
 
     async def end_calls(self, owner: object, grace: float | None) -> None:
@@ -362,15 +342,6 @@ class CoreChannel(Gate):
             for call in running:
                 call.cancel()
             await _release_all(own)
-
-
-class PingingChannel(CoreChannel):
-    """A core channel with keepalive, whose server may complain about pings: only its calls pay for `ending`."""
-
-    def ended(self) -> None:
-        """Call `ending`, then record the end of a call."""
-        self._callbacks.ending()
-        super().ended()
 
 
 async def _ended(calls: Iterable[grpc.aio.Call], within: float, loop: asyncio.AbstractEventLoop) -> None:

@@ -27,7 +27,7 @@ from weakref import WeakSet
 import grpc
 import grpc.aio
 
-from grpc_backoff.aio.core_channel import NO_CHANNEL, Callbacks, CoreChannel, PingingChannel
+from grpc_backoff.aio.core_channel import NO_CHANNEL, CoreChannel
 from grpc_backoff.aio.loop_clock import LoopClock
 from grpc_backoff.aio.loops import close_with, is_here, until_done
 from grpc_backoff.base.status import Loss
@@ -51,40 +51,30 @@ connections: WeakSet[CoreConnection] = WeakSet()
 """Every dial and every connection of this process."""
 
 
-class CoreConnection(CoreDial):
+class CoreConnection(CoreChannel, CoreDial):
     """One dial of a C-core channel, and the connection that it makes."""
 
     _connector: CoreConnector
 
     def __init__(self, owner: CoreConnector, limit: float, tell: Tell[CoreConnection]) -> None:
         """Start to dial; `limit` is the attempt's time limit, in seconds. `tell` is called with the outcome."""
-        super().__init__(owner, tell)
+        CoreDial.__init__(self, owner, tell)
         channel, made, self._spare_key = owner.channel_for(limit)
-        callbacks = Callbacks(self.look, self._left, self._judge, self.look, self._look_for_complaint)
-        kind = PingingChannel if owner.derived.pings else CoreChannel
-        self.core_channel = kind(channel, owner.loop, owner.clock.now, callbacks)
+        CoreChannel.__init__(self, channel, owner.loop, owner.clock.now)
         self._closing = False
         self._question: grpc.aio.Call | None = None
         connections.add(self)
-        close_with(owner.loop, self.core_channel)  # otherwise, the core would go on dialling after the loop's end
-        self.core_channel.check(True)
+        close_with(owner.loop, self)  # otherwise, the core would go on dialling after the loop's end
+        self.check(True)
         self.begin(limit, made)
 
     # The connection.
 
     def last_used(self) -> float:
         """Return when a call last used the connection, in seconds on the channel's clock: now, if a call is running."""
-        return self._connector.clock.now() if self.core_channel.running else self.core_channel.left
-
-    def _look_for_complaint(self) -> None:
-        """Look whether the connection has ended because the server got too many pings."""
-        if self._connector.derived.pings and not self._complained and not self.alive():
-            for call, _ in self.core_channel.calls():
-                if call.done():
-                    self._heed(aio_private.details_of(call))
+        return self._now() if self.running else self.left
 
     def _judge(self, call: grpc.aio.Call) -> bool:
-        """Return whether the server has answered a call that has just ended."""
         status = aio_private.status_of(call)
         code, details = status.code().name, status.details() or ""
         if pays(code, details) and not aio_private.is_stand_in(status):
@@ -101,9 +91,9 @@ class CoreConnection(CoreDial):
     def call_ended(self, began: float, call: grpc.aio.Call) -> None:
         """Record the end of a call that began at the time `began`, on a connection that is watched (LV-2)."""
         if shows_life(aio_private.code_of(call)):
-            self.core_channel.hear()
+            self.hear()
         else:
-            self.unanswered(began, self.core_channel.heard)
+            self.unanswered(began, self.heard)
 
     def loss(self) -> Loss | None:
         """Return how the connection ended; None while that is unknown."""
@@ -114,57 +104,44 @@ class CoreConnection(CoreDial):
     def retire(self) -> None:
         """Accept no new calls; close once the running ones have ended."""
         self.feed(m.Retire())
-        self.core_channel.retire()
+        super().retire()
 
     async def close(self, grace: float | None) -> None:
         """Give the calls up to `grace` seconds to finish, then close the channel."""
         self._closing = True
-        core = self.core_channel
-        self._avoid_unless(core.served)
-        may_be_spare = self._spare_key is not None and not self._refused and is_here(self._connector.loop)
-        self.feed(m.Abandon(may_be_spare and core.is_unused()))
-        if core.channel is NO_CHANNEL:  # it has become a spare one
+        self._avoid_unless(self.served)
+        may_be_spare = self._spare_key is not None and not self._refused and is_here(self._loop)
+        self.feed(m.Abandon(may_be_spare and self.is_unused()))
+        if self.channel is NO_CHANNEL:  # it has become a spare one
             return
         try:
-            await core.close(grace)
+            await self.close_channel(grace)
         except asyncio.CancelledError:
-            self._connector.spawn(core.close())  # each await of a cancelled scope of anyio is cancelled
+            self._connector.spawn(self.close_channel())  # each await of a cancelled scope of anyio is cancelled
             raise
 
     def leave_alone(self) -> object:
         """Do not touch the core any more, because it belongs to another process; return what to keep (FK-1)."""
         self._cancel_timer()
         self._state = self._state._replace(phase=m.DialPhase.CLOSED)
-        return self.core_channel.leave_alone()
+        return super().leave_alone()
 
     # Driving the machine.
 
     def look(self, *, left: bool = False) -> None:
         """Step the machine with what the core shows; `left` is as in `Looked`."""
-        core = self.core_channel
-        if self._connector.loop.is_closed():
+        if self._loop.is_closed():
             return  # garbage-collected calls may end that late
-        unused = self._connector.clock.now() - self.last_used()
-        self.feed(m.Looked(core.shown(), core.running, unused, core.served, self._refused, self._dropped, left))
-
-    def shown(self) -> int:
-        """Return the channel's state; see `CoreChannel.shown`."""
-        return self.core_channel.shown()
-
-    def _left(self) -> None:
-        self.look(left=True)
+        unused = self._now() - self.last_used()
+        self.feed(m.Looked(self.shown(), self.running, unused, self.served, self._refused, self._dropped, left))
 
     def _notify_on(self, shown: int) -> None:
-        self.core_channel.watch(shown)
-
-    def fail(self, details: str) -> None:
-        """End every call with UNAVAILABLE."""
-        self.core_channel.fail(details)
+        self.watch(shown)
 
     def _ask(self) -> None:
-        ask: Callable[..., grpc.aio.Call] = self.core_channel.channel.unary_unary(EXPLAIN_METHOD)
+        ask: Callable[..., grpc.aio.Call] = self.channel.unary_unary(EXPLAIN_METHOD)
         question = ask(self._connector.derived.question, wait_for_ready=False, timeout=EXPLAIN_TIMEOUT)
-        self.core_channel.began(question, None)
+        self.began(question, None)
         question.add_done_callback(self._answer)
         self._question = question  # if nothing refers to a call, grpcio cancels it
 
@@ -174,11 +151,26 @@ class CoreConnection(CoreDial):
         self.feed(m.Explained(status.code().name, status.details() or ""))
 
     def _close(self, *, spare: bool) -> None:
-        if spare and self._spare_key is not None and self.core_channel.last_state is None:  # it has not been closed
-            loop = self._connector.loop
-            SPARES.keep(self._spare_key, LoopSpare(self.core_channel.give_up(), self._state.since, loop))
+        if spare and self._spare_key is not None and self.last_state is None:  # it has not been closed
+            SPARES.keep(self._spare_key, LoopSpare(self.give_up(), self._state.since, self._loop))
         elif not self._closing:
-            self._connector.spawn(self.core_channel.close(lost=True))
+            self._connector.spawn(self.close_channel(lost=True))
+
+
+class PingingConnection(CoreConnection):
+    """A connection with keepalive, whose server may complain about pings: only its calls pay for a look at that."""
+
+    def ended(self) -> None:
+        """Look for a complaint, then record the end of a call."""
+        if self.last_state is None:
+            self._look_for_complaint()
+        super().ended()
+
+    def _look_for_complaint(self) -> None:
+        if not self._complained and not self.alive():
+            for call, _ in self.calls():
+                if call.done():
+                    self._heed(aio_private.details_of(call))
 
 
 class LoopSpare(SpareChannel):
@@ -227,7 +219,7 @@ class CoreConnector(BaseConnector[CoreConnection]):
 
     def dial(self, limit: float, tell: Tell[CoreConnection]) -> CoreConnection:
         """Start one attempt; see `BaseConnector.dial`."""
-        return CoreConnection(self, limit, tell)
+        return (PingingConnection if self.derived.pings else CoreConnection)(self, limit, tell)
 
     async def close(self, grace: float | None) -> None:
         """Give all calls up to `grace` seconds to finish, then close every channel."""
@@ -240,7 +232,7 @@ class CoreConnector(BaseConnector[CoreConnection]):
 
     async def end_calls(self, owner: object, grace: float | None) -> None:
         """Give one channel's calls up to `grace` seconds to finish, then cancel them; connections stay open (SH-7)."""
-        await asyncio.gather(*(connection.core_channel.end_calls(owner, grace) for connection in self.open))
+        await asyncio.gather(*(connection.end_calls(owner, grace) for connection in self.open))
 
     # For its connections.
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import abstractmethod
+from collections.abc import Callable
 from contextvars import Context
 
-from grpc_backoff.aio.connection import CallConnection
+from grpc_backoff.aio.core_channel import CoreChannel
 from grpc_backoff.aio.loops import until_done
-from grpc_backoff.base.status import Failure, Stage
+from grpc_backoff.base.status import Failure, Loss, Stage
 from grpc_backoff.connection.connector import ConnectError, Connector
 from grpc_backoff.engine.core_connector import SlotConnector, Tell, unheard
 from grpc_backoff.engine.home import Home
@@ -16,15 +18,27 @@ from grpc_backoff.engine.home import Home
 _LOG = logging.getLogger(__name__)
 
 
+class CoroutineConnection(CoreChannel):
+    """A connection that such a connector makes; its other methods are those of `Connection`, too."""
+
+    @abstractmethod
+    async def lost(self) -> Loss:
+        """Wait until the connection ends; see `Connection.lost`."""
+
+    @abstractmethod
+    async def watch_redials(self, tell: Callable[[], None]) -> None:
+        """Call `tell` for each redial; see `Connection.watch_redials`."""
+
+
 class SharedConnector:
     """A connector whose attempts are coroutines, and how many slots use it; the last one closes it."""
 
-    def __init__(self, connector: Connector[CallConnection]) -> None:
+    def __init__(self, connector: Connector[CoroutineConnection]) -> None:
         self.connector = connector
         self.slots = 0
 
 
-class CoroutineConnector(SlotConnector[CallConnection]):
+class CoroutineConnector(SlotConnector[CoroutineConnection]):
     """One slot's use of a connector whose attempts are coroutines.
 
     Attributes:
@@ -39,11 +53,11 @@ class CoroutineConnector(SlotConnector[CallConnection]):
         shared.slots += 1
         self._counts = 1
         self.home = home
-        self.open: set[CallConnection] = set()
+        self.open: set[CoroutineConnection] = set()
         self._loop = loop
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def connect(self, limit: float, tell: Tell[CallConnection]) -> _AttemptTask:
+    def connect(self, limit: float, tell: Tell[CoroutineConnection]) -> _AttemptTask:
         """Make one attempt, in a task of its own, which then watches the connection."""
         attempt = _AttemptTask(self.shared.connector, tell)
         # Use a new context, because the task outlives the call that happened to start it, and must not keep the call's
@@ -99,11 +113,11 @@ class CoroutineConnector(SlotConnector[CallConnection]):
 
     async def end_calls(self, owner: object, grace: float | None) -> None:
         """Give one channel's calls up to `grace` seconds to finish, then cancel them; connections stay open (SH-7)."""
-        await asyncio.gather(*(connection.core_channel.end_calls(owner, grace) for connection in self.open))
+        await asyncio.gather(*(connection.end_calls(owner, grace) for connection in self.open))
 
 
 class _AttemptTask:
-    def __init__(self, connector: Connector[CallConnection], tell: Tell[CallConnection]) -> None:
+    def __init__(self, connector: Connector[CoroutineConnection], tell: Tell[CoroutineConnection]) -> None:
         self.tell = tell
         self.task: asyncio.Task[None] | None = None
         self.decided = connector.decided

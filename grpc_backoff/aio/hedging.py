@@ -16,7 +16,7 @@ import grpc.aio
 
 from grpc_backoff.aio.arities import StreamResponse, UnaryResponse
 from grpc_backoff.aio.call import CANCELLED, Call
-from grpc_backoff.aio.connection import CallConnection
+from grpc_backoff.aio.core_channel import CoreChannel
 from grpc_backoff.aio.ordered_timers import OrderedTimers
 from grpc_backoff.decide.calls import call_machine as m
 from grpc_backoff.decide.calls import hedging_machine as h
@@ -29,7 +29,7 @@ class _HedgedCall(Call):
 
     _machine: h.HedgingMachine
     _copies: Copies
-    _avoided: tuple[CallConnection, ...] = ()  # of all copies, so that each goes to another server if there are several
+    _avoided: tuple[CoreChannel, ...] = ()  # of all copies, so that each goes to another server if there are several
     _losers: Losers | None = None
 
     def _begin(self, effect: m.Begin, *, in_context: bool = False) -> None:
@@ -48,7 +48,7 @@ class _HedgedCall(Call):
     def _not_connected(self) -> m.NotConnected:
         return self._calls.pending.not_connected()
 
-    def _begun(self, attempt: grpc.aio.Call, connection: CallConnection) -> None:
+    def _begun(self, attempt: grpc.aio.Call, connection: CoreChannel) -> None:
         if not self._avoided:
             self._copies = {}
         self._avoided += (connection,)

@@ -43,7 +43,7 @@ from grpc_backoff.grpcio.aio_private import READY_NUMBER, core_call
 from grpc_backoff.grpcio.forks import refuse_inherited
 
 if TYPE_CHECKING:
-    from grpc_backoff.aio.connection import CallConnection
+    from grpc_backoff.aio.core_channel import CoreChannel
     from grpc_backoff.grpcio.shapes import GivenMetadata
 
 _CREDENTIALS_NEED_TLS = "Call credentials are only valid on secure channels"
@@ -66,7 +66,7 @@ class CallingChannel(BaseChannel):
     _secure: bool
     _connections: Share
 
-    def connection(self, avoid: Container[object] | None = None) -> CallConnection | None:
+    def connection(self, avoid: Container[object] | None = None) -> CoreChannel | None:
         """Return the connection for the next call, one to avoid only if no other serves; None if there is none."""
         return self._connections.connection(avoid) if self._pool.has_connection else None
 
@@ -93,9 +93,9 @@ class MultiCallable(Sender):
         self._loop = channel.loop
         self._owner = channel._connections.key
         self._interceptors = LISTS[self.arity]
-        self._connection: CallConnection | None = None
+        self._connection: CoreChannel | None = None
         self._core: CoreChannel | None = None
-        self._several: dict[CallConnection, Callable[..., grpc.aio.Call]] = {}
+        self._several: dict[CoreChannel, Callable[..., grpc.aio.Call]] = {}
         self._direct: Callable[..., grpc.aio.Call]
         self._intercepted: Callable[..., grpc.aio.Call] | None = None
         if self.takes_one_request:
@@ -121,43 +121,38 @@ class MultiCallable(Sender):
         made: Callable[..., grpc.aio.Call] = getattr(channel, self.arity)(self.method, *signature)
         return made
 
-    def connection(self, avoid: Container[object] | None = None) -> CallConnection | None:
+    def connection(self, avoid: Container[object] | None = None) -> CoreChannel | None:
         """Create grpc's multicallable on the current connection and return the connection; None if there is none.
 
         `avoid` is as in `SlotRules.pick`.
         """
         channel, connection = self.channel, self._connection
         if connection is not None and not channel.picks:
-            core = connection.core_channel
-            is_bound = core is self._core or not core.served  # after the first answer, it is bound once more
-            if is_bound and not core.retired and core.check(False) == READY_NUMBER:
+            # After the first answer, it is bound once more.
+            is_bound = connection is self._core or not connection.served
+            if is_bound and not connection.retired and connection.check(False) == READY_NUMBER:
                 return connection
         connection = channel.connection(avoid)
         if connection is None:
             self._connection = self._core = None
-        elif connection is not self._connection or connection.core_channel.served:
+        elif connection is not self._connection or connection.served:
             direct = self._several.get(connection) or self._bind_to(connection)
             self._direct, self._connection = direct, connection
             # With several connections, each call asks which one to take (PO-6, PO-8).
-            self._core = connection.core_channel if connection.core_channel.served and not channel.picks else None
+            self._core = connection if connection.served and not channel.picks else None
         return connection
 
-    def _bind_to(self, connection: CallConnection) -> Callable[..., grpc.aio.Call]:
-        core = connection.core_channel
+    def _bind_to(self, connection: CoreChannel) -> Callable[..., grpc.aio.Call]:
         watched = connection if isinstance(connection, CoreConnection) and connection.is_watched else None
         # First: it raises if the method's name is invalid.
-        receivers = core.hear if watched is not None else None, None if core.served else core.answered
-        made: Any = self._on_channel(core.channel, *receivers)
+        receivers = connection.hear if watched else None, None if connection.served else connection.note_answer
+        made: Any = self._on_channel(connection.channel, *receivers)
         # A bound method, because calling an object by its `__call__` would first collect the keywords in a dictionary.
         direct = made.__call__ if self.takes_one_request else self._ending(made)
         if watched is not None:
             direct = _watched(direct, watched, self.channel.calls.now)
-        if self.channel.picks and core.served:
-            self._several = {
-                connection: method
-                for connection, method in self._several.items()
-                if not connection.core_channel.retired
-            }
+        if self.channel.picks and connection.served:
+            self._several = {other: method for other, method in self._several.items() if not other.retired}
             self._several[connection] = direct
         return direct
 
@@ -195,7 +190,7 @@ class MultiCallable(Sender):
         if policy is None and not wait_for_ready and limit is None:
             connection = self.connection()
             if connection is not None:
-                return self._enter(connection.core_channel, request, arguments, timeout, arguments.metadata)
+                return self._enter(connection, request, arguments, timeout, arguments.metadata)
         if arguments.credentials is not None and not channel._secure:
             raise grpc.aio.UsageError(_CREDENTIALS_NEED_TLS)
         machine = self._rules(policy, waits, may_break=policy is None and channel._pool.has_connection)
@@ -229,7 +224,7 @@ class MultiCallable(Sender):
         seconds: float | None,
         instead: Metadata,
         avoid: Container[object] | None = None,
-    ) -> tuple[grpc.aio.Call, CallConnection] | None:
+    ) -> tuple[grpc.aio.Call, CoreChannel] | None:
         """Make an attempt of a call on the current connection, even on a closing channel; None without a connection."""
         connection, core = self._connection, self._core
         if core is None or core.retired or core.check(False) != READY_NUMBER:  # as in `connection`
@@ -237,7 +232,7 @@ class MultiCallable(Sender):
         if connection is None:
             return None
         metadata = grpc.aio.Metadata(*replaced(arguments.metadata, instead)) if instead else arguments.metadata
-        return self._enter(connection.core_channel, request, arguments, seconds, metadata), connection
+        return self._enter(connection, request, arguments, seconds, metadata), connection
 
     def _enter(
         self, core: CoreChannel, request: object, arguments: Arguments, timeout: float | None, metadata: object

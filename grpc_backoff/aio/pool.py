@@ -19,15 +19,15 @@ from grpc_backoff.engine.setup import PoolSetup
 from grpc_backoff.telemetry.log import log_event, logs_info
 
 if TYPE_CHECKING:
-    from grpc_backoff.aio.connection import CallConnection
-    from grpc_backoff.aio.coroutine_connector import CoroutineConnector
+    from grpc_backoff.aio.core_channel import CoreChannel
+    from grpc_backoff.aio.coroutine_connector import CoroutineConnection, CoroutineConnector
     from grpc_backoff.aio.shares import Shares
     from grpc_backoff.connection.clock import TimerHandle
     from grpc_backoff.connection.connector import Connector
     from grpc_backoff.engine.news import Ticking
 
 
-class ConnectionPool(BasePool["CallConnection", "CoreConnector | CoroutineConnector"]):
+class ConnectionPool(BasePool["CoreChannel", "CoreConnector | CoroutineConnector"]):
     """The connections of one or more channels on one event loop."""
 
     def __init__(
@@ -35,7 +35,7 @@ class ConnectionPool(BasePool["CallConnection", "CoreConnector | CoroutineConnec
         setup: PoolSetup,
         shares: Shares,
         *,
-        connector: Callable[[str], CoreConnector | Connector[CallConnection]],
+        connector: Callable[[str], CoreConnector | Connector[CoroutineConnection]],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         """Make the first slots; nothing happens before a connection is wanted.
@@ -52,7 +52,7 @@ class ConnectionPool(BasePool["CallConnection", "CoreConnector | CoroutineConnec
 
     # For the channel.
 
-    def live_connection(self, avoid: Container[object] | None = None) -> CallConnection | None:
+    def live_connection(self, avoid: Container[object] | None = None) -> CoreChannel | None:
         """Return the connection for the next call; None if none may take it. `avoid` is as in `SlotRules.pick`."""
         only = self.only
         if only is not None and not self.picks:
@@ -67,9 +67,9 @@ class ConnectionPool(BasePool["CallConnection", "CoreConnector | CoroutineConnec
                 self.liveness.call_waits(connection)
         return None
 
-    def _is_held(self, connection: CallConnection | None) -> bool:
+    def _is_held(self, connection: CoreChannel | None) -> bool:
         """Return whether there is a connection whose peer has to answer first."""
-        return bool(self.liveness.watched and connection is not None and connection.core_channel.held)
+        return bool(self.liveness.watched and connection is not None and connection.held)
 
     def look(self) -> None:
         """Check every connection and notify the machines of those that are no longer up."""
@@ -150,7 +150,7 @@ class ConnectionPool(BasePool["CallConnection", "CoreConnector | CoroutineConnec
     def _ticking(self) -> Ticking | None:
         return self._loop if keeps_time(self._loop) and isinstance(self._clock, LoopClock) else None
 
-    def _discard(self, slot: Slot[CallConnection, CoreConnector | CoroutineConnector]) -> None:
+    def _discard(self, slot: Slot[CoreChannel, CoreConnector | CoroutineConnector]) -> None:
         if not self.is_closed and slot.connector is not None:  # what it is still closing
             task = self._loop.create_task(slot.connector.close(None), context=Context())
             self._tasks.add(task)

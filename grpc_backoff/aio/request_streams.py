@@ -15,7 +15,7 @@ import grpc.aio
 from grpc_backoff.aio.arities import MIXED_STYLES, StreamResponse
 from grpc_backoff.aio.call import Call, Outcome, Sender
 from grpc_backoff.aio.call_errors import CallError
-from grpc_backoff.aio.connection import CallConnection
+from grpc_backoff.aio.core_channel import CoreChannel
 from grpc_backoff.aio.replay import Replay
 from grpc_backoff.aio.stream_attempt import ALREADY_FINISHED, StreamAttempt
 from grpc_backoff.engine.call import CallSetup
@@ -38,7 +38,7 @@ class _StreamRequest(Call):
         if self._replay is not None:
             self._replay.start(requests, self._context)
 
-    def _begun(self, attempt: grpc.aio.Call, connection: CallConnection) -> None:
+    def _begun(self, attempt: grpc.aio.Call, connection: CoreChannel) -> None:
         if self._replay is None:
             super()._begun(attempt, connection)
         else:

@@ -26,7 +26,7 @@ from grpc_backoff.decide.connections.happened import ChannelKey, Happened
 from grpc_backoff.decide.connections.shown import state_shown, status_shown
 
 if TYPE_CHECKING:
-    from grpc_backoff.aio.connection import CallConnection
+    from grpc_backoff.aio.core_channel import CoreChannel
     from grpc_backoff.engine.pool import CallQueue
 
 
@@ -168,7 +168,7 @@ class Share:
         self._pool.want()
         return self._pool.is_failing
 
-    def connection(self, avoid: Container[object] | None = None) -> CallConnection | None:
+    def connection(self, avoid: Container[object] | None = None) -> CoreChannel | None:
         """Return the connection for a call; None if none may be used right now. `avoid` is as in the pool."""
         connection = self._pool.live_connection(avoid)
         if connection is not None and not self._asked:
@@ -191,7 +191,7 @@ class Share:
         if not self._closed:
             self._pool.refresh(why)
 
-    def seek_another(self, connection: CallConnection | None, status: int) -> None:
+    def seek_another(self, connection: CoreChannel | None, status: int) -> None:
         """Seek another connection for a retry (RT-15); see `BasePool.seek_another`."""
         if not self._closed:
             self._pool.seek_another(connection, status)

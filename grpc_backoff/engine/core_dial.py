@@ -11,13 +11,14 @@ from grpc_backoff.base.stepping import Stepper
 from grpc_backoff.decide.calls.call_texts import says_too_many_pings
 from grpc_backoff.decide.connections import dial_machine as m
 from grpc_backoff.engine.core_connector import BaseConnector, Reporting, Tell, unheard
+from grpc_backoff.engine.gate import GatedConnection
 from grpc_backoff.engine.spares import SPARES
 
 if TYPE_CHECKING:
     from grpc_backoff.engine.spares import Key
 
 
-class CoreDial(Stepper[m.Input], Reporting):
+class CoreDial(Stepper[m.Input], Reporting, GatedConnection):
     """One dial of a C-core channel, and the connection that it makes. Everything runs at the connector's home.
 
     A subclass calls `begin` when the channel has been made, lets the core dial, and executes the effects.
@@ -73,10 +74,6 @@ class CoreDial(Stepper[m.Input], Reporting):
     @abstractmethod
     def _ask(self) -> None:
         """Ask why the dial failed, and feed the answer. The call never leaves the process."""
-
-    @abstractmethod
-    def fail(self, details: str) -> None:
-        """End every call with UNAVAILABLE."""
 
     @abstractmethod
     def _close(self, *, spare: bool) -> None:

@@ -1,15 +1,15 @@
-"""Where calls enter a connection, for both APIs: it is shut while the peer has to answer first (LV-1)."""
+"""What a connection is to its pool, for both APIs: a gate for calls, shut while the peer has to answer first (LV-1)."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from grpc_backoff.base.record import NamedTuple, record
 
 if TYPE_CHECKING:
-    from grpc_backoff.connection.connector import LiveConnection
+    from grpc_backoff.base.status import Link, Loss
     from grpc_backoff.decide.connections.health_machine import Ended
     from grpc_backoff.engine.room import Room
 
@@ -29,8 +29,8 @@ class LivenessReply(NamedTuple):
     proxy: str = ""
 
 
-class Gate(ABC):
-    """What a pool needs from the core channel of a connection, besides its calls.
+class GatedConnection(ABC):
+    """A connection that a pool may hand to calls.
 
     Attributes:
         check: returns the channel's state, as the integer that grpcio's core uses; given True, it makes the core dial.
@@ -44,6 +44,26 @@ class Gate(ABC):
     served: bool
     room: Room | None = None
     held: Callable[[bool], int] | None = None
+
+    @abstractmethod
+    def alive(self) -> bool:
+        """Return whether the connection is up; this method and the next three are those of `LiveConnection`."""
+
+    @abstractmethod
+    def last_used(self) -> float:
+        """Return when a call last used the connection, in seconds on the channel's clock."""
+
+    @abstractmethod
+    def loss(self) -> Loss | None:
+        """Return how the connection ended; None while that is unknown."""
+
+    @abstractmethod
+    def retire(self) -> None:
+        """Accept no new calls; close once the running ones have ended."""
+
+    @abstractmethod
+    def link(self) -> Link:
+        """Return the connection's state. Call this at the moment when a call ends."""
 
     @property
     @abstractmethod
@@ -72,17 +92,6 @@ class Gate(ABC):
     @abstractmethod
     def listen(self, request: bytes, hear: Callable[[bytes | Ended], object]) -> Callable[[], object]:
         """Begin a health Watch and pass on its messages and its end (RO-1); return a function that cancels it."""
-
-
-if TYPE_CHECKING:
-
-    class GatedConnection(LiveConnection, Protocol):
-        """A connection that a pool may hand to calls."""
-
-        @property
-        def core_channel(self) -> Gate:
-            """Where calls enter the connection."""
-            ...
 
 
 def is_shut(_try_to_connect: bool) -> int:

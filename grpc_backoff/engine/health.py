@@ -81,7 +81,7 @@ class HealthWatch(Stepper[m.HealthInput]):
     def _carry_out(self, effect: m.HealthEffect) -> None:
         match effect:
             case m.BeginStream():
-                self._cancel = self.connection.core_channel.listen(self._request, self._hear)
+                self._cancel = self.connection.listen(self._request, self._hear)
             case m.EndStream():
                 if self._cancel is not None:
                     self._cancel()

@@ -60,7 +60,7 @@ class ConnectionWatch(Stepper[m.LivenessInput]):
         connection = self.connection
         self._timer = None
         if connection.alive():
-            self.feed(m.CallsCounted(connection.core_channel.running, connection.core_channel.quiet()))
+            self.feed(m.CallsCounted(connection.running, connection.quiet()))
         else:
             self.feed(m.Left())
 
@@ -81,14 +81,14 @@ class ConnectionWatch(Stepper[m.LivenessInput]):
         self.feed(m.Unanswered(began, heard))
 
     def _replied(self, reply: LivenessReply) -> None:
-        core = self.connection.core_channel
-        if not self.connection.alive():
+        connection = self.connection
+        if not connection.alive():
             self.feed(m.Left())
             return
         if reply.proxy:
             self._tell_proxy(reply.proxy)
-        alive = shows_life(reply.code) or core.quiet() < self._pool.now() - self.state.asked
-        self.feed(m.Replied(alive, reply.waited, core.running))
+        alive = shows_life(reply.code) or connection.quiet() < self._pool.now() - self.state.asked
+        self.feed(m.Replied(alive, reply.waited, connection.running))
 
     def _step(self, input_: m.LivenessInput) -> None:
         self.state, effects = self._machine.step(self.state, input_, self._pool.now())
@@ -105,13 +105,13 @@ class ConnectionWatch(Stepper[m.LivenessInput]):
                 self._cancel_timer()
             case m.Shut():
                 pool.set_gate(self.connection, shut=True)
-                if self.connection.core_channel.running:  # a thread was faster
+                if self.connection.running:  # a thread was faster
                     self._inputs.append(m.CallWaits())
             case m.Ask(why, within):
                 if self.connection.alive():
                     pool.report("LivenessAsked", endpoint=self._endpoint, slot=self._number, why=why, within=within)
                     self._doubted.add(self._endpoint)
-                    self.connection.core_channel.ask(within, self._replied)
+                    self.connection.ask(within, self._replied)
                 else:  # the core would dial again for the question
                     self._inputs.append(m.Left())
             case m.Lives(took):

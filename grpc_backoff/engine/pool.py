@@ -383,7 +383,7 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
         for slot in serving:
             current = slot.manager.connection
             if current is not None and (current is connection or (connection is None and len(serving) == 1)):
-                self._machine().turned_away(slot.number, status, served=current.core_channel.served)
+                self._machine().turned_away(slot.number, status, served=current.served)
 
     def tell_news(self, why: str, spot: Hashable = None) -> None:
         """Handle news, which concerns only one spot if one is given; any thread may call this."""
@@ -473,7 +473,7 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
             endpoint=slot.endpoint,
             role=role,
             state=state,
-            calls=0 if connection is None else connection.core_channel.running,
+            calls=0 if connection is None else connection.running,
             since=since,
             last_error=status.last_error or self.healths.failure(slot.number),
             suspected=suspected,
@@ -496,7 +496,7 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
     def takes_calls(self) -> bool:
         """Whether a connection may be used now: it serves, and its peer need not answer first. Thread-safe."""
         return any(
-            (connection := slot.manager.connection) is not None and connection.core_channel.held is None
+            (connection := slot.manager.connection) is not None and connection.held is None
             for group in self.serving
             for slot in group
         )
@@ -509,7 +509,7 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
         """Make calls wait instead of using a connection, or start those that wait."""
         rules, slots = self.rules, self._live()
         unhealthy = any(slot.manager.connection is connection and rules.is_unhealthy(slot.number) for slot in slots)
-        connection.core_channel.hold(shut=shut or unhealthy)
+        connection.hold(shut=shut or unhealthy)
         if not shut and self.takes_calls:
             self._release()
 

@@ -106,7 +106,7 @@ class Slots(Stepper[p.PoolInput], SlotRules[ConnectionT, ConnectorT]):
         if pool.setup.pooling.health_service is not None and connection is not None:
             pool.healths.watch(pool, number, connection)
         if self.most is not None and connection is not None:
-            connection.core_channel.room = self._make_room(slot.receiver.left)
+            connection.room = self._make_room(slot.receiver.left)
         self.feed(p.SlotServes(number, slot.manager.started))
         problem = pool.healths.problem(number)
         if problem:
@@ -194,21 +194,16 @@ class Slots(Stepper[p.PoolInput], SlotRules[ConnectionT, ConnectorT]):
         connection = slot.manager.connection
         if connection is None:
             return _FULL
-        core = connection.core_channel
         if self.most is None:
-            return core.running
-        if core.room is None or core.held is not None:  # its slot is about to serve, or its peer has to answer first
+            return connection.running
+        room = connection.room
+        if room is None or connection.held is not None:  # its slot is about to serve, or its peer has to answer first
             return _FULL
-        return core.room.taken()
+        return room.taken()
 
     def _loads(self) -> tuple[p.Load, ...]:
         return tuple(
-            p.Load(
-                slot.number,
-                connection.core_channel.running,
-                connection.last_used(),
-                connection.core_channel.served,
-            )
+            p.Load(slot.number, connection.running, connection.last_used(), connection.served)
             for group in self._pool.serving
             for slot in group
             if (connection := slot.manager.connection) is not None
@@ -232,8 +227,8 @@ class Slots(Stepper[p.PoolInput], SlotRules[ConnectionT, ConnectorT]):
     def _rooms(self) -> list[Room]:
         """Return the rooms of the serving connections that are up and that calls may enter."""
         found = [slot.manager.connection for group in self._pool.serving for slot in group]
-        gates = [connection.core_channel for connection in found if connection is not None and connection.alive()]
-        return [gate.room for gate in gates if gate.held is None and gate.room is not None]
+        alive = [connection for connection in found if connection is not None and connection.alive()]
+        return [connection.room for connection in alive if connection.held is None and connection.room is not None]
 
     def call_left(self) -> None:
         """Handle the end of a call: another one may take its place soon. Any thread may call this."""
@@ -287,7 +282,7 @@ class Slots(Stepper[p.PoolInput], SlotRules[ConnectionT, ConnectorT]):
             connection = None if slot is None else slot.manager.connection
             if connection is not None:
                 shut = watch is not None and watch.connection is connection and watch.state.shut
-                connection.core_channel.hold(shut=shut or state.role is Role.UNHEALTHY)
+                connection.hold(shut=shut or state.role is Role.UNHEALTHY)
 
     # Driving the machine.
 
@@ -364,7 +359,7 @@ class Slots(Stepper[p.PoolInput], SlotRules[ConnectionT, ConnectorT]):
         self._retire(slot)
         if connection is not None:
             connection.retire()
-            connection.core_channel.fail(f"the connection was lost: {why}")
+            connection.fail(f"the connection was lost: {why}")
 
     def _retire(self, slot: Slot[ConnectionT, ConnectorT]) -> None:
         """Stop dialling for a slot and tell the machine when no connection of it is left."""

@@ -37,7 +37,7 @@ from grpc_backoff.decide.connections.dial_texts import EXPLAIN_METHOD, EXPLAIN_S
 from grpc_backoff.decide.connections.dial_times import EXPLAIN_TIMEOUT
 from grpc_backoff.engine.core_connector import BaseConnector, MadeWith, Tell
 from grpc_backoff.engine.core_dial import CoreDial
-from grpc_backoff.engine.gate import Gate, LivenessReply, is_shut
+from grpc_backoff.engine.gate import LivenessReply, is_shut
 from grpc_backoff.engine.spares import SPARES, SpareChannel
 from grpc_backoff.grpcio.private import exclude_service
 from grpc_backoff.grpcio.sync_private import close_channel, core_channel, noticing_headers, state_check, unavailable
@@ -79,7 +79,7 @@ class CallTimes(dict[object, float]):
         self.pop(token, None)
 
 
-class CoreConnection(CoreDial, Gate):
+class CoreConnection(CoreDial):
     """One dial of a C-core channel, and the connection that it makes.
 
     Attributes:
@@ -229,11 +229,6 @@ class CoreConnection(CoreDial, Gate):
     # Liveness. Called on the conductor.
 
     @property
-    def core_channel(self) -> CoreConnection:
-        """The gate of this connection, which is the connection itself."""
-        return self
-
-    @property
     def running(self) -> int:
         """How many calls are in progress."""
         return len(self.calls)
@@ -248,7 +243,7 @@ class CoreConnection(CoreDial, Gate):
         return None if self._times is None else self._times.hear
 
     def ask(self, within: float, tell: Callable[[LivenessReply], object]) -> None:
-        """Ask whether the peer is alive; see `Gate.ask` (LV-1)."""
+        """Ask whether the peer is alive; see `GatedConnection.ask` (LV-1)."""
         exclude_service(LIVENESS_SERVICE)
         post, self.streamed = self._connector.conductor.post, True
         began, sent = self.now(), list[float]()
@@ -267,7 +262,7 @@ class CoreConnection(CoreDial, Gate):
         call.add_done_callback(ended)
 
     def listen(self, request: bytes, hear: Callable[[bytes | Ended], object]) -> Callable[[], object]:
-        """Begin a health Watch; see `Gate.listen` (RO-1)."""
+        """Begin a health Watch; see `GatedConnection.listen` (RO-1)."""
         exclude_service(LIVENESS_SERVICE)
         post, self.streamed = self._connector.conductor.post, True
         begin: Callable[..., Any] = self.channel.unary_stream(WATCH_METHOD)

@@ -28,8 +28,8 @@ import grpc
 import grpc.aio
 
 from grpc_backoff.aio.channel import Channel, Interceptors
-from grpc_backoff.aio.core_channel import Callbacks, CoreChannel
-from grpc_backoff.base.status import Link
+from grpc_backoff.aio.coroutine_connector import CoroutineConnection
+from grpc_backoff.base.status import Link, Loss
 from grpc_backoff.config.channel_settings import ChannelSettings, Options
 from grpc_backoff.config.core_options import LOCAL_POOL
 from grpc_backoff.config.places import AUTHORITY, NAME_OVERRIDE
@@ -112,26 +112,35 @@ class _ServedConnector:
         return core_channel(place, self._credentials, [(LOCAL_POOL, 1), DIRECT, name])
 
 
-class _ServedConnection:
+class _ServedConnection(CoroutineConnection):
     """A connection that lasts as long as the script says."""
 
     def __init__(
         self, scripted: ScriptedConnection, script: ScriptedConnector, line: _Line, channel: grpc.aio.Channel
     ) -> None:
+        super().__init__(channel, asyncio.get_running_loop(), script.clock.now)
         self.scripted = scripted
-        self.alive, self.loss, self.lost = scripted.alive, scripted.loss, scripted.lost
-        callbacks = Callbacks(judge=self._judge)
-        self.core_channel = CoreChannel(channel, asyncio.get_running_loop(), script.clock.now, callbacks)
-        self.core_channel.check = self._check
-        self._now = script.clock.now
+        self.check = self._check
         self._line = line
         self._breaking = asyncio.create_task(self._break_when_lost())
 
     def _check(self, _try_to_connect: bool) -> int:
         return (_READY if self.alive() else _IDLE).value[0]
 
+    def alive(self) -> bool:
+        return self.scripted.alive()
+
+    def loss(self) -> Loss | None:
+        return self.scripted.loss()
+
+    async def lost(self) -> Loss:
+        return await self.scripted.lost()
+
     def last_used(self) -> float:
-        return self._now() if self.core_channel.running else self.scripted.last_used()
+        return self._now() if self.running else self.scripted.last_used()
+
+    def look(self, *, left: bool = False) -> None:
+        """Do nothing, because only the script ends the connection."""
 
     def _judge(self, _call: grpc.aio.Call) -> bool:
         """Record the use; how the connection counts is for the script to decide."""
@@ -142,7 +151,7 @@ class _ServedConnection:
         """Return at once, because only the script dials here."""
 
     def retire(self) -> None:
-        self.core_channel.retire()
+        super().retire()
         self.scripted.retire()
 
     def link(self) -> Link:
@@ -154,7 +163,7 @@ class _ServedConnection:
 
     async def close(self, grace: float | None) -> None:
         self._breaking.cancel()
-        await self.core_channel.close(grace)
+        await self.close_channel(grace)
         await self._line.close()
 
 

@@ -109,12 +109,11 @@ async def test_a_closed_channel_is_freed():
                 connection = next(iter(channel._pool._connectors()[0].open))
                 gone = [
                     weakref.ref(connection),
-                    weakref.ref(connection.core_channel),
-                    weakref.ref(connection.core_channel.channel),
+                    weakref.ref(connection.channel),
                 ]
             del channel, connection
             await settle()
-            assert [ref() for ref in gone] == [None] * 3
+            assert [ref() for ref in gone] == [None] * 2
     finally:
         gc.enable()
 

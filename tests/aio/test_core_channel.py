@@ -5,34 +5,45 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import itertools
 import time
 
 import grpc
 import pytest
 
 from grpc_backoff import aio
-from grpc_backoff.aio.core_channel import Callbacks, CoreChannel
+from grpc_backoff.aio.core_channel import CoreChannel
 from grpc_backoff.decide.connections import dial_machine as m
 from tests.aio.trying import until
 from tests.echo import EchoStub, Message, serving
 
 
-@pytest.fixture
-def drained():
-    """The channels that have drained."""
-    return []
+class Core(CoreChannel):
+    """A channel that records what it has looked at: whether the state was left, or who had been answered."""
+
+    alive = last_used = loss = link = None  # of a connection, which this is not
+
+    def __init__(self, channel):
+        super().__init__(channel, asyncio.get_running_loop(), time.monotonic)
+        self.looks = []
+        self.judged = itertools.repeat(True)
+
+    def look(self, *, left=False):
+        self.looks.append((left, self.served))
+
+    def _judge(self, _call):
+        return next(self.judged)
 
 
 @pytest.fixture
-async def core(drained):
+async def core():
     """A READY core channel to an echo server."""
     async with serving() as port:
         plain = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
-        callbacks = Callbacks(drained=lambda: drained.append(core))
-        core = CoreChannel(plain, asyncio.get_running_loop(), time.monotonic, callbacks)
+        core = Core(plain)
         await plain.channel_ready()
         yield core
-        await core.close()
+        await core.close_channel()
 
 
 def begun(core, owner=None):
@@ -47,24 +58,26 @@ async def finish(call):
     assert await call.code() is grpc.StatusCode.OK
 
 
-async def test_a_retired_channel_drains_with_its_last_call(core, drained):
+async def test_a_retired_channel_drains_with_its_last_call(core):
     """CH-6: a retired channel may be closed once its last call has ended; this is reported once, and not earlier."""
+    core.served = True
     first, second = begun(core), begun(core)
     core.retire()
     await finish(first)
-    assert drained == []
+    assert core.looks == []
     await finish(second)
-    assert drained == [core]
+    assert core.looks == [(False, True)]
     core.retire()
-    assert drained == [core]
+    assert core.looks == [(False, True)]
 
 
-async def test_a_channel_without_calls_drains_at_once(core, drained):
+async def test_a_channel_without_calls_drains_at_once(core):
     """CH-6: a channel without running calls may be closed as soon as it is retired."""
+    core.served = True
     await finish(begun(core))
-    assert drained == []
+    assert core.looks == []
     core.retire()
-    assert drained == [core]
+    assert core.looks == [(False, True)]
 
 
 async def test_an_end_is_recorded_with_its_time(core):
@@ -93,20 +106,19 @@ async def test_a_failed_write_is_one_end(core):
 
 async def test_ends_are_noticed_until_the_server_has_answered(core):
     """CB-7: each end is reported until the server has answered a call; the ends of calls that began before are not."""
-    noticed, answers = [], iter([False, True])
-    core._callbacks = Callbacks(noticed=lambda: noticed.append(core.served), judge=lambda _call: next(answers))
+    core.judged = iter([False, True])
     calls = [begun(core) for _ in range(4)]
     for call in calls:
         await finish(call)
     await until(lambda: not core.running)
-    assert noticed == [False, True]
+    assert core.looks == [(False, False), (False, True)]
 
 
 async def test_calls_that_nothing_refers_to_are_forgotten():
     """CB-10: a channel knows the calls that are running or still referenced, and nothing of any other call."""
     async with serving() as port, aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         await channel.channel_ready()
-        stub, known = EchoStub(channel), channel._pool.only.connection.core_channel
+        stub, known = EchoStub(channel), channel._pool.only.connection
         kept = stub.Unary(Message(text="a"))
         await kept
         for _ in range(3):
@@ -150,7 +162,7 @@ async def test_closing_ends_calls_and_watches(core, grace):
     """CB-10: once the channel is closed, no call of it is running, and no watch is left in the core."""
     call = begun(core)
     core.watch(m.READY)
-    await core.close(grace)
+    await core.close_channel(grace)
     assert call.cancelled()
     assert core.last_state == m.READY
     assert core.check(False) == m.SHUTDOWN
@@ -161,7 +173,7 @@ async def test_closing_ends_calls_and_watches(core, grace):
 async def test_a_cancelled_close_still_closes(core):
     """CB-10: cancelling `close` during the grace period ends the period, and the channel is closed."""
     call = begun(core)
-    closing = asyncio.create_task(core.close(60.0))
+    closing = asyncio.create_task(core.close_channel(60.0))
     await asyncio.sleep(0.01)
     closing.cancel()
     with contextlib.suppress(asyncio.CancelledError):
@@ -179,27 +191,24 @@ async def test_a_state_that_lasts_is_watched_once(core):
 
 async def test_only_the_end_of_the_latest_state_is_told():
     """CB-16: the end of a watched state is reported once, and not if another state is watched by then."""
-    told = []
     async with serving() as port:
         plain = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
-        callbacks = Callbacks(changed=lambda: told.append("left"))
-        core = CoreChannel(plain, asyncio.get_running_loop(), time.monotonic, callbacks)
+        core = Core(plain)
         core.watch(m.IDLE)
         await asyncio.sleep(0.05)
-        assert told == []
+        assert core.looks == []
         core.watch(m.READY)  # it is still IDLE
-        await until(lambda: told == ["left"])
+        await until(lambda: core.looks == [(True, False)])
         await plain.channel_ready()  # leaves IDLE
         core.watch(m.READY)
         await asyncio.sleep(0.05)
-        assert told == ["left"]
-        await core.close()
+        assert core.looks == [(True, False)]
+        await core.close_channel()
 
 
 async def test_a_question_on_a_channel_of_the_parents():
     """FK-1, LV-1: in the child of a fork, a liveness call on a channel of the parent's ends as cancelled."""
-    loop, told = asyncio.get_running_loop(), []
-    core = CoreChannel(grpc.aio.insecure_channel("127.0.0.1:1"), loop, loop.time)
+    core, told = Core(grpc.aio.insecure_channel("127.0.0.1:1")), []
     channel, *_ = core.leave_alone()
     core.ask(1.0, told.append)
     async with asyncio.timeout(20):
@@ -221,7 +230,7 @@ async def test_a_channel_that_is_given_up(core):
     assert core.is_unused()
     channel = core.give_up()
     assert (core.shown(), core.retired, core.check(False)) == (m.SHUTDOWN, True, m.SHUTDOWN)
-    await core.close()
+    await core.close_channel()
     assert (await EchoStub(channel).Unary(Message(text="b"))).text == "b"
     await channel.close()
     assert await call.code() is grpc.StatusCode.OK

@@ -117,8 +117,8 @@ async def test_retired_connections_end_with_their_calls():
     async with serving() as port:
         dialler = connector(f"127.0.0.1:{port}")
         connection = await dialler.connect(5.0)
-        call = connection.core_channel.channel.stream_stream("/echo.v1.Echo/Both")()
-        connection.core_channel.began(call, connection)
+        call = connection.channel.stream_stream("/echo.v1.Echo/Both")()
+        connection.began(call, connection)
         await call.write(b"")
         connection.retire()
         await asyncio.sleep(0.05)
@@ -126,10 +126,10 @@ async def test_retired_connections_end_with_their_calls():
         await call.done_writing()
         assert await call.read() is grpc.aio.EOF
         for _ in range(100):
-            if connection.core_channel.channel.get_state() is grpc.ChannelConnectivity.SHUTDOWN:
+            if connection.channel.get_state() is grpc.ChannelConnectivity.SHUTDOWN:
                 break
             await asyncio.sleep(0.05)
-        assert connection.core_channel.channel.get_state() is grpc.ChannelConnectivity.SHUTDOWN
+        assert connection.channel.get_state() is grpc.ChannelConnectivity.SHUTDOWN
         await dialler.close(None)
 
 
@@ -138,15 +138,15 @@ async def test_a_redial_takes_no_new_call():
     async with FlakyFront(settings_only) as front, asyncio.timeout(20):
         dialler = connector(front.target)
         connection = await dialler.connect(5.0)
-        connection.core_channel.running += 1  # as if a call ran, so that the channel is not closed
+        connection.running += 1  # as if a call ran, so that the channel is not closed
         assert connection.alive()
         await front.break_all()
         await connection.lost()
-        connection.core_channel.check(True)
-        while connection.core_channel.shown() != READY:
+        connection.check(True)
+        while connection.shown() != READY:
             await asyncio.sleep(0.005)
         assert not connection.alive()
-        connection.core_channel.running -= 1
+        connection.running -= 1
         await dialler.close(None)
 
 
@@ -161,8 +161,8 @@ async def test_idle_connections_end_by_the_cores_own_rule():
         options = [("grpc.client_idle_timeout_ms", 2000)]
         dialler = Dialler(front.target, None, options, policy, clock=LoopClock(loop), loop=loop)
         connection = await dialler.connect(5.0)
-        call = connection.core_channel.channel.unary_unary("/echo.v1.Echo/Unary")(b"", timeout=0.1)
-        connection.core_channel.began(call, connection)
+        call = connection.channel.unary_unary("/echo.v1.Echo/Unary")(b"", timeout=0.1)
+        connection.began(call, connection)
         await asyncio.sleep(0.05)
         time.sleep(0.12)  # noqa: ASYNC251 - blocks the loop
         loss = await asyncio.wait_for(connection.lost(), 10)
@@ -299,14 +299,14 @@ async def test_a_spare_channel(monkeypatch, late):
         first, second = (connector(f"127.0.0.1:{port}") for _ in range(2))
         first.core.familiar = second.core.familiar = True
         connection = await first.connect(20)
-        channel, connection.core_channel.served = connection.core_channel.channel, True
+        channel, connection.served = connection.channel, True
         connection._stepping = late
         await connection.close(None)
         connection._stepping = False
         connection._drain()
         later = await second.connect(20)
-        assert (later.core_channel.channel is channel) is not late
+        assert (later.channel is channel) is not late
         assert not SPARES.avoids(connection._spare_key[1]), "the server has not ended it"
-        await EchoStub(later.core_channel.channel).Unary(Message(text="a"), timeout=20)
+        await EchoStub(later.channel).Unary(Message(text="a"), timeout=20)
         await second.close(None)
         SPARES.close()

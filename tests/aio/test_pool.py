@@ -8,7 +8,6 @@ import gc
 import random
 import weakref
 from dataclasses import replace
-from types import SimpleNamespace
 
 import grpc
 import pytest
@@ -33,7 +32,7 @@ class Connector(ScriptedConnector):
 
     async def connect(self, limit):
         connection = await super().connect(limit)
-        connection.core_channel = SimpleNamespace(running=0, held=None, served=False)
+        connection.running, connection.held, connection.served = 0, None, False
         return connection
 
 

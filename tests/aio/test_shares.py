@@ -22,7 +22,7 @@ import grpc.aio
 import pytest
 
 from grpc_backoff import AttemptFailed, AttemptStarted, Closed, Connected, Disconnected, State, aio
-from grpc_backoff.aio.core_channel import CoreChannel
+from grpc_backoff.aio.core_connector import CoreConnection
 from grpc_backoff.aio.shares import Share, Shares, _shared_pools
 from grpc_backoff.connection.connector import Loss
 from grpc_backoff.engine import registry
@@ -359,7 +359,7 @@ def held():
     gc.collect()
     kinds = Counter(type(each) for each in gc.get_objects())
     descriptors = len(list(Path("/proc/self/fd").iterdir())) if sys.platform == "linux" else 0
-    return kinds[ConnectionManager], kinds[Share], kinds[CoreChannel], threading.active_count(), descriptors
+    return kinds[ConnectionManager], kinds[Share], kinds[CoreConnection], threading.active_count(), descriptors
 
 
 async def test_many_channels_leave_nothing(monkeypatch):

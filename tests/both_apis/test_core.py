@@ -171,11 +171,7 @@ def test_connected(dialler, secure):
         assert dialler.do(connection.loss) is None
         dialler.close()
         assert dialler.do(
-            lambda: (
-                not connection.alive()
-                if hasattr(connection, "channel")
-                else connection.core_channel.check(False) == SHUTDOWN
-            )
+            lambda: not connection.alive() if isinstance(dialler, Threads) else connection.check(False) == SHUTDOWN
         )
     assert dialled() == []
 

@@ -258,13 +258,13 @@ def test_cancelled_calls_show_no_life(ours, ready, log):
     with place() as server, ready(server.target, options(60)) as channel:
         assert channel.unary(timeout=20) == "a"
         (watch,) = channel.own._pool.liveness.watched.values()
-        heard = time.monotonic() - watch.connection.core_channel.quiet()
+        heard = time.monotonic() - watch.connection.quiet()
         call = channel.begin(way, ["hang"])
         assert server.servicer.hanging.wait(20)
         time.sleep(0.5)
         call.cancel()
-        until(lambda: watch.connection.core_channel.running == 0)
-        assert time.monotonic() - watch.connection.core_channel.quiet() == pytest.approx(heard, abs=0.2)
+        until(lambda: watch.connection.running == 0)
+        assert time.monotonic() - watch.connection.quiet() == pytest.approx(heard, abs=0.2)
 
 
 def test_hedged_calls_past_a_dead_peer(ours, log):

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from grpc_backoff.engine.gate import Gate
+from grpc_backoff.engine.gate import GatedConnection
 
 IDLE, READY = 0, 2
 
 
-class Open(Gate):
-    """A gate of a connection that is READY."""
+class Open(GatedConnection):
+    """A connection that is READY."""
 
     running = 0
-    quiet = fail = ask = listen = None
+    quiet = fail = ask = listen = alive = last_used = loss = retire = link = None
 
     def __init__(self):
         self.check = self.really = lambda _try_to_connect: READY

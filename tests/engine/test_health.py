@@ -47,8 +47,6 @@ class Pool:
     def now(self):
         return self.time
 
-    core_channel = property(lambda self: self)
-
     def listen(self, request, hear):
         self.requests.append(request)
         self.hear = hear

@@ -36,7 +36,6 @@ class Pool:
     def now(self):
         return self.time
 
-    core_channel = property(lambda self: self)
     running = property(lambda self: self.counts.pop(0) if self.counts else self.calls)
 
     def quiet(self):
