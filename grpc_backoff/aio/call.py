@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Container
+from collections.abc import Awaitable, Callable, Container, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -213,6 +213,10 @@ class Call(CallShell, grpc.aio.Call):
         attempt.add_done_callback(self._attempt_ended)
         if self._awaiting:
             self._wake_awaiting()
+
+    def spawn(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
+        """Run a coroutine alongside an attempt, in the context of the call; see `Calls.spawn`."""
+        return self._calls.spawn(work, self._context)
 
     def _attempt_ended(self, attempt: object) -> None:
         """Notify the machine that an attempt has ended."""

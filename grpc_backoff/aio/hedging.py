@@ -123,7 +123,7 @@ class _HedgedStream(_HedgedCall, StreamResponse, grpc.aio.UnaryStreamCall[object
     _ahead: object = grpc.aio.EOF
 
     def _follow(self, number: int, attempt: grpc.aio.Call) -> None:
-        self._calls.spawn(self._read_first(number, attempt), self._context)
+        self.spawn(self._read_first(number, attempt))
 
     async def _read_first(self, number: int, attempt: Any) -> None:
         try:

@@ -6,13 +6,11 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterable, Callable, Coroutine, Iterable
-from contextvars import Context
 from typing import Any
 
 import grpc.aio
 
 from grpc_backoff.aio.call import Call
-from grpc_backoff.aio.calls import Calls
 from grpc_backoff.base.base_errors import kind_of
 from grpc_backoff.decide.calls.replay import ReplayBuffer
 
@@ -25,12 +23,11 @@ Requests = AsyncIterable[object] | Iterable[object]
 class Replay:
     """The requests that one call keeps, and the tasks that send them."""
 
-    def __init__(self, call: Call, calls: Calls, serialize: Callable[[object], bytes] | None) -> None:
+    def __init__(self, call: Call, limit: int, serialize: Callable[[object], bytes] | None) -> None:
+        """Start without requests; `limit` is how many bytes are kept."""
         self._call = call
-        self._calls = calls
         self._serialize = serialize
-        self._context = Context()
-        self._buffer = ReplayBuffer(calls.replay_limit)
+        self._buffer = ReplayBuffer(limit)
         self._complete = True
         self._sent = 0
         self._closed_to = False
@@ -43,9 +40,8 @@ class Replay:
         """Whether the caller has finished sending requests."""
         return self._buffer.closed
 
-    def start(self, requests: Requests | None, context: Context) -> None:
-        """Start to send the requests of the iterator, if there is one, in the context of the call."""
-        self._context = context
+    def start(self, requests: Requests | None) -> None:
+        """Start to send the requests of the iterator, if there is one."""
         if requests is not None and not self._call.done():
             self._run(self._consume(requests))
 
@@ -69,7 +65,7 @@ class Replay:
 
     def _run(self, work: Coroutine[object, object, None]) -> None:
         """Run a coroutine that sends requests, until the call ends."""
-        task = self._calls.spawn(work, self._context)
+        task = self._call.spawn(work)
         self._tasks = [other for other in self._tasks if not other.done()] + [task]
 
     async def write(self, request: object) -> None:

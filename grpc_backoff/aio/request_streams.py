@@ -32,11 +32,11 @@ class _StreamRequest(Call):
         requests = setup.request
         self._takes_writes = requests is None
         if not setup.machine.handed_over:
-            self._replay = Replay(self, setup.calls, setup.attempts.serializer)
+            self._replay = Replay(self, setup.calls.replay_limit, setup.attempts.serializer)
             setup = setup._replace(attempts=setup.attempts.of_bytes(), request=None)
         super().__init__(setup)
         if self._replay is not None:
-            self._replay.start(requests, self._context)
+            self._replay.start(requests)
 
     def _begun(self, attempt: grpc.aio.Call, connection: CoreChannel) -> None:
         if self._replay is None:

@@ -73,7 +73,7 @@ class CallSetup(NamedTuple, Generic[AttemptsT_co]):
         arguments: the call's other arguments, on asyncio, where `attempts` are those of all calls of a method.
     """
 
-    calls: Any  # those of one API
+    calls: CallEnvironment
     machine: m.CallMachine
     attempts: AttemptsT_co
     timeout: float | None
@@ -99,9 +99,9 @@ class CallShell(Stepper["h.Input"]):
     def __init__(self, setup: CallSetup[object]) -> None:
         """Begin the call in the machine; no effects are executed yet."""
         super().__init__()
-        calls, machine, timeout, call_id = setup.calls, setup.machine, setup.timeout, setup.call_id
+        machine, timeout, call_id = setup.machine, setup.timeout, setup.call_id
         policy, trace_id = machine.policy, None
-        self._calls: CallEnvironment = calls
+        self._calls = calls = setup.calls
         self._machine = machine
         self._timeout = timeout
         self._request = setup.request
