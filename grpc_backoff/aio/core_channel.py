@@ -281,10 +281,9 @@ class CoreChannel(GatedConnection):
         self._tasks, self.owners, self._unread, self._asking, self.running = set(), {}, [], None, 0
         return kept
 
-    def is_unused(self) -> bool:
-        """Return whether the connection is up, its server has answered, and nothing uses it now."""
-        used = self.running or self._unread or self._tasks or self._notices or self.room or self.held
-        return self.served and not used and self.shown() == aio_private.READY_NUMBER
+    def is_used(self) -> bool:
+        """Return whether calls or watches use the channel now."""
+        return bool(self.running or self._unread or self._tasks or self._notices)
 
     def give_up(self) -> grpc.aio.Channel:
         """Leave the open channel to another owner, and take it for closed; finished calls release it."""

@@ -109,9 +109,7 @@ class CoreConnection(CoreChannel, CoreDial):
     async def close(self, grace: float | None) -> None:
         """Give the calls up to `grace` seconds to finish, then close the channel."""
         self._closing = True
-        self._avoid_unless(self.served)
-        may_be_spare = self._spare_key is not None and not self._refused and is_here(self._loop)
-        self.feed(m.Abandon(may_be_spare and self.is_unused()))
+        self._give_up(used=self.is_used() or not is_here(self._loop))
         if self.channel is NO_CHANNEL:  # it has become a spare one
             return
         try:

@@ -57,19 +57,15 @@ class ConnectionPool(BasePool["CoreChannel", "CoreConnector | CoroutineConnector
         only = self.only
         if only is not None and not self.picks:
             connection = only.live_connection()
-            return None if self._is_held(connection) else connection
+            return None if connection is None or connection.held is not None else connection
         for _ in range(1 + len(self.by_number)):
             manager = self.rules.pick(avoid)
             connection = None if manager is None else manager.live_connection()
-            if manager is None or (connection is not None and not self._is_held(connection)):
+            if manager is None or (connection is not None and connection.held is None):
                 return connection
             if connection is not None:
                 self.liveness.call_waits(connection)
         return None
-
-    def _is_held(self, connection: CoreChannel | None) -> bool:
-        """Return whether there is a connection whose peer has to answer first."""
-        return bool(self.liveness.watched and connection is not None and connection.held)
 
     def look(self) -> None:
         """Check every connection and notify the machines of those that are no longer up."""

@@ -103,13 +103,20 @@ class CoreDial(Stepper[m.Input], Reporting, GatedConnection):
             self._seen_ended = min(self._seen_ended, self._state.ended, now)
         return m.link_of(shown, now - self._seen_ended)
 
-    def _avoid_unless(self, served: bool) -> None:
-        """Let no more such connections wait, unless the server has answered on this one, or it was made for this dial.
+    def _give_up(self, *, used: object) -> None:
+        """Abandon the connection; its channel may become a spare one if the server has answered on it (SH-8).
 
-        A peer may serve only one call on each connection, so that every second call would be lost.
+        `used` is whether anything uses the channel, or may have left something in it. If the server has not answered on
+        a spare one, no more such connections wait: a peer may serve only one call on each connection, so that every
+        second call would be lost.
         """
-        if self._was_spare and not served and self._spare_key is not None:
-            SPARES.avoid(self._spare_key[1])
+        spare = False
+        if self._spare_key is not None:
+            if self._was_spare and not self.served:
+                SPARES.avoid(self._spare_key[1])
+            used = used or self.room or self.held or self._refused
+            spare = self.served and not used and self.shown() == m.READY
+        self.feed(m.Abandon(spare))
 
     # Driving the machine.
 

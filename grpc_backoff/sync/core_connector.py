@@ -220,10 +220,7 @@ class CoreConnection(CoreDial):
     def close(self) -> Running | None:
         """Close the connection with all its calls; return what is still closing it, if anything is."""
         self.retired = True  # first: a call that enters at the same time counts, or does not enter
-        self._avoid_unless(self.served)
-        used = self.calls or self.streamed or self.room or self.held or self._refused or self._condemned
-        spare = self._spare_key is not None and self.served and not used and self.shown() == m.READY
-        self.feed(m.Abandon(spare))
+        self._give_up(used=self.calls or self.streamed or self._condemned)
         return self._closing
 
     # Liveness. Called on the conductor.
