@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from grpc_backoff.aio.hooks import Hooks
     from grpc_backoff.aio.ordered_timers import OrderedTimers
     from grpc_backoff.config.hooks import FailedCall
-    from grpc_backoff.connection.clock import TimerHandle
     from grpc_backoff.decide.calls.call_machine import Hook
     from grpc_backoff.engine.hooks import Done
 
@@ -37,10 +36,6 @@ class Calls(CallEnvironment):
         self.loop = loop
         self.delays: dict[float, OrderedTimers] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-
-    def wake_at(self, at: float, work: Callable[[], None]) -> TimerHandle:
-        """Run `work` when the channel's clock reaches `at`, in seconds (CB-12)."""
-        return self.clock.call_at(at, work)
 
     def spawn(self, work: Coroutine[object, object, None], context: Context) -> asyncio.Task[None]:
         """Run a coroutine alongside an attempt; like the attempt, it may continue while the channel closes."""

@@ -42,9 +42,8 @@ class PendingCalls(pending.PendingCalls):
             self._note_error()
         if not waited:  # so it has missed no connection
             return NotConnected(failing=failing, resolved=self._resolved, lasting=self._lasting)
-        if failing:
-            return NotConnected(True, self._resolved, pool.made, pool.is_paid, self._lasting)
-        return NotConnected(made=pool.made, paid=full or pool.is_paid)  # if full, it has missed no connection
+        paid = full or pool.is_paid  # if full, it has missed no connection
+        return NotConnected(failing, self._resolved, pool.made, paid, self._lasting)
 
     def discard(self, call: AnyCall) -> None:
         """Remove a call that has a connection or has ended."""

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from grpc_backoff.aio.core_channel import CoreChannel
     from grpc_backoff.aio.coroutine_connector import CoroutineConnection, CoroutineConnector
     from grpc_backoff.aio.shares import Shares
-    from grpc_backoff.connection.clock import TimerHandle
     from grpc_backoff.connection.connector import Connector
     from grpc_backoff.engine.news import Ticking
 
@@ -138,10 +137,6 @@ class ConnectionPool(BasePool["CoreChannel", "CoreConnector | CoroutineConnector
         """Report the channel's new state."""
         if self._watchers:
             self.wake_watchers(changed=True)
-
-    def at(self, when: float, callback: Callable[[], None]) -> TimerHandle:
-        """Call `callback` when the clock reaches `when`, in seconds."""
-        return self._clock.call_at(when, callback)
 
     def _ticking(self) -> Ticking | None:
         return self._loop if keeps_time(self._loop) and isinstance(self._clock, LoopClock) else None

@@ -309,10 +309,6 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
         """Report the channel's new state."""
 
     @abstractmethod
-    def at(self, when: float, callback: Callable[[], None]) -> TimerHandle:
-        """Call `callback` when the clock reaches `when`, in seconds."""
-
-    @abstractmethod
     def _ticking(self) -> Ticking | None:
         """Return the event loop, or the conductor; None if the channel's clock is not the machine's."""
 
@@ -323,9 +319,15 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
         On asyncio, it runs at once if the caller is there, so events and listeners may follow before this returns.
         """
 
-    @abstractmethod
+    def at(self, when: float, callback: Callable[[], None]) -> TimerHandle:
+        """Call `callback` at home when the clock reaches `when`, in seconds."""
+        return self._clock.call_at(when, callback)
+
     def _discard(self, slot: Slot[ConnectionT, ConnectorT]) -> None:
-        """Clear up after a slot that was stopped for good; if the pool is not being closed, it has no connection."""
+        """Clear up after a slot that was stopped for good; if the pool is not being closed, it has no connection.
+
+        By default, its connections close themselves.
+        """
 
     # For the channel.
 

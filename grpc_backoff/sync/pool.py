@@ -13,7 +13,7 @@ from weakref import ref
 from grpc_backoff.base.status import State
 from grpc_backoff.base.threads import Running
 from grpc_backoff.decide.connections.happened import Happened
-from grpc_backoff.engine.pool import BasePool, Slot
+from grpc_backoff.engine.pool import BasePool
 from grpc_backoff.engine.setup import PoolSetup
 from grpc_backoff.sync.conductor import Conductor
 from grpc_backoff.sync.core_connector import CoreConnection, CoreConnector
@@ -106,7 +106,7 @@ class ConnectionPool(BasePool[CoreConnection, CoreConnector]):
             listeners.changed(state)
 
     def at(self, when: float, callback: Callable[[], None]) -> TimerHandle:
-        """Call `callback` when the clock reaches `when`, in seconds."""
+        """Call `callback` on the conductor when the clock reaches `when`, in seconds."""
         # A clock supplied by the program may call back on any thread.
         return self._clock.call_at(when, lambda: self._conductor.post(callback))
 
@@ -116,6 +116,3 @@ class ConnectionPool(BasePool[CoreConnection, CoreConnector]):
     def at_home(self, work: Callable[[], None]) -> None:
         """Run `work` soon, on the conductor. Thread-safe."""
         self._conductor.post(work)
-
-    def _discard(self, slot: Slot[CoreConnection, CoreConnector]) -> None:
-        """Do nothing: its connections have closed themselves."""
