@@ -20,7 +20,7 @@ import time
 from collections.abc import Awaitable, Iterable, Iterator
 from functools import partial
 from typing import Any, Protocol, overload
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import grpc
 import grpc.aio
@@ -40,6 +40,8 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _drains: WeakKeyDictionary[object, Any] = WeakKeyDictionary()
 """The drain of each server: a task or a thread. There is at most one, however often it is asked for."""
 _starting = threading.Lock()
+_asked_by_signal: WeakSet[object] = WeakSet()
+"""The servers that a signal has asked to drain: the next one stops them. Drains of the program's own do not count."""
 
 
 class Servicer(Protocol):
@@ -132,13 +134,15 @@ def drain_on_signals(
 
 def _signalled(server: grpc.Server | grpc.aio.Server, health: Servicer | None, unready: float, grace: float) -> None:
     """Handle a signal. Nothing here blocks, because a signal handler interrupts the main thread anywhere."""
+    again = server in _asked_by_signal
+    _asked_by_signal.add(server)
     if isinstance(server, grpc.aio.Server):
-        if server in _drains:
+        if again:
             _keep(asyncio.get_running_loop().create_task(server.stop(0)))
         else:
             _shared_drain(server, health, unready, grace)
         return
-    stop = partial(server.stop, 0) if server in _drains else partial(_drain_thread, server, health, unready, grace)
+    stop = partial(server.stop, 0) if again else partial(_drain_thread, server, health, unready, grace)
     threading.Thread(target=stop, name="grpc-backoff-signal", daemon=True).start()
 
 

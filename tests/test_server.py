@@ -266,3 +266,28 @@ def test_signals(api, signals):
             assert program.wait(60) == 0
         finally:
             program.kill()
+
+
+OWN = {
+    "threads": "import threading; threading.Thread(target=place.drain, kwargs={'unready': 120}).start()\n",
+    "asyncio": "from grpc_backoff.server import drain; draining = drain(place.server, place.health, unready=120)\n    ",
+}
+"""What has the program drain the server by itself, as an endpoint for a preStop hook does."""
+
+
+@pytest.mark.parametrize("api", PROGRAMS)
+def test_a_signal_during_a_drain(api):
+    """RO-2: the first signal cuts off no call if the program drains the server already; the second one stops it."""
+    source = PROGRAMS[api].replace("print(", f"{OWN[api]}print(")
+    with subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE, text=True) as program:
+        try:
+            port = int(program.stdout.readline())
+            with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+                while not is_unready(channel):
+                    time.sleep(0.01)
+                program.send_signal(signal.SIGTERM)
+                assert call(channel, 1.0).result() == b"slept"
+                program.send_signal(signal.SIGTERM)
+            assert program.wait(60) == 0
+        finally:
+            program.kill()
