@@ -104,7 +104,8 @@ def _within(work: Callable[[Ledger], Coroutine[object, object, ResultT]], *, mig
 
 def _filter(state: Sequence[str], method: str | None, **which: Any) -> Filter:
     path = method if method is None or method.startswith("/") else f"/{method}"
-    return Filter(states=tuple(OperationState(name) for name in state), method=path, **which)
+    with refusing():
+        return Filter(states=tuple(OperationState(name) for name in state), method=path, **which)
 
 
 _STATE = click.option(

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypedDict
 from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.base.record import record
 from grpc_backoff.decide.calls.call_machine import FailedAttempt
-from grpc_backoff.policy.checks import choice, pause
+from grpc_backoff.policy.checks import STATUS_CODES, choice, pause
 from grpc_backoff.policy.retry import Retry, RetryPolicy
 
 Metadata = tuple[tuple[str, str | bytes], ...]
@@ -346,8 +346,8 @@ class Filter:
     code: str | None = None
 
     def __post_init__(self) -> None:
-        """Check the parts; OptionError if a state is unknown, or a part cannot be that of any operation."""
-        for name in ("target", "method", "idempotency_key", "order_key", "code"):
+        """Check the parts; OptionError if a state or a code is unknown, or a part cannot be that of any operation."""
+        for name in ("target", "method", "idempotency_key", "order_key"):
             value = getattr(self, name)
             if value is not None and not is_storable(value):
                 raise OptionError(f"Filter.{name}", value, "text without NUL and surrogates")
@@ -360,6 +360,8 @@ class Filter:
                 raise OptionError(f"Filter.{name}", parts, f"a tuple of {name}, as text")
         for state in self.states:
             choice("Filter.states", state, [known.value for known in OperationState])
+        if self.code is not None:
+            choice("Filter.code", self.code, (*STATUS_CODES, LOST))
 
 
 @record

@@ -83,7 +83,10 @@ def test_list(url):
     assert listed(url, "--target", "nowhere") == listed(url, "--older-than", "1h") == []
     assert listed(url, "--limit", "1") == ids[:1]
     assert listed(url, "--key", "b") == listed(url, "--code", "aborted") == [ids[1]]
-    assert listed(url, "--order-key", "none") == []
+    assert listed(url, "--order-key", "none") == listed(url, "--code", "lost") == []
+    for wrong in (("--code", "UNAVALIABLE"), ("--target", "\udcff")):
+        refused = run(url, "list", *wrong)
+        assert (refused.exit_code, f"={wrong[1]!r}: expected" in refused.output) == (2, True)
     assert listed(url, "--newest-first", "--limit", "2") == ids[:1:-1]
     assert listed(url, "--newest-first", "--after", ids[2]) == ids[1::-1]
     output = run(url, "list").output + run(url, "list", "--json").output

@@ -168,11 +168,12 @@ async def test_odd_arguments_of_open(url, opening):
         (lambda ledger: ledger.submit_many(None), r"prepared=None: expected a list of operations"),
         (lambda ledger: ledger.find(5), r"which=<int>: expected a Filter"),
         (lambda _: Filter(states=5), r"Filter\.states=5: expected a tuple of states"),
+        (lambda _: Filter(code="UNAVAIL"), r"Filter\.code='UNAVAIL': expected 'CANCELLED', .* or 'LOST'"),
         (lambda _: Filter(ids="an id"), r"Filter\.ids='an id': expected a tuple of ids"),
         (lambda ledger: ledger.deliver(5), r"(connect|channel)=<int>: expected a"),
         (lambda _: sync.Ledger.open(""), r"url='': expected a path"),
     ],
-    ids=["an item", "no list", "no filter", "states", "ids", "channel", "no url"],
+    ids=["an item", "no list", "no filter", "states", "code", "ids", "channel", "no url"],
 )
 @pytest.mark.parametrize("api", [Ledger, sync.Ledger], ids=["aio", "sync"])
 async def test_what_is_refused(url, api, refused, message):
