@@ -39,6 +39,7 @@ from grpc_backoff.engine.call import exhausted
 from grpc_backoff.engine.environment import CallEnvironment
 from grpc_backoff.engine.method import Arguments, Method, load_retries
 from grpc_backoff.grpcio.private import Status
+from grpc_backoff.policy.checks import duration
 from grpc_backoff.policy.retry import Retry
 from grpc_backoff.telemetry.trace import CallId
 
@@ -82,7 +83,8 @@ class SubscriptionShell(Stepper[Any]):
             raise OptionError("resume", setup.resume, "a function of the last message and its request, or None")
         policy = read_retry("policy", setup.policy, method.channel.call_policies.config, ENDLESS)
         arguments = setup.arguments
-        timeout = policy.timeout if arguments.timeout is None else arguments.timeout
+        # With a limit that is over at once, streams would be opened for ever, and in vain.
+        timeout = policy.timeout if arguments.timeout is None else duration("timeout", arguments.timeout)
         metadata = None if arguments.metadata is None else tuple(arguments.metadata)
         self._calls = calls
         self._machine = s.SubscriptionMachine(

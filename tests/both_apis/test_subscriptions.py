@@ -409,6 +409,8 @@ def test_channel_closed(ours, reading):
     ("how", "error"),
     [
         ({"ends": "never"}, OptionError),
+        ({"timeout": 0}, OptionError),
+        ({"timeout": -1.0}, OptionError),
         ({"policy": "nonsense"}, OptionError),
         ({"resume": 1}, OptionError),
         ({"method": "Unary"}, TypeError),
