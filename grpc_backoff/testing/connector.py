@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.connection.connector import ConnectError, Loss
 from grpc_backoff.decide.connections.events import Failure, Stage
 from grpc_backoff.testing.clock import FakeClock
@@ -121,11 +122,14 @@ class ScriptedConnector:
         self.closed = False
         self.known = False
         self.clock = clock
-        self._script = list(script)
+        self.play(script)
 
     def play(self, script: Iterable[Succeeds | Fails | Hangs]) -> None:
-        """Continue with another script from the next attempt on."""
-        self._script = list(script)
+        """Continue with another script from the next attempt on; OptionError if it is empty or has other items."""
+        outcomes = list(script)
+        if not outcomes or not all(isinstance(outcome, Succeeds | Fails | Hangs) for outcome in outcomes):
+            raise OptionError("script", script, "a list of Succeeds(), Fails() and Hangs(), with one of them at least")
+        self._script = outcomes
 
     async def connect(self, limit: float) -> ScriptedConnection:
         """Make one attempt, which ends as the script says: it returns a connection or raises `ConnectError`."""

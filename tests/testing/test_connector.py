@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from grpc_backoff import ConnectError
+from grpc_backoff import ConnectError, OptionError
 from grpc_backoff.testing import Fails, FakeClock, Hangs, ScriptedConnector, Succeeds
 
 
@@ -28,6 +28,15 @@ async def test_outcomes_in_order_and_the_last_for_ever():
         (1, "failed"),
         (3, "failed"),
     ]
+
+
+@pytest.mark.parametrize("script", [[], [1], [Fails], "a text"])
+def test_wrong_scripts(script):
+    """A script that says nothing, or names a class, is refused, and not taken for failures to connect."""
+    connector = ScriptedConnector(FakeClock(), [Fails()])
+    for play in (connector.play, lambda script: ScriptedConnector(FakeClock(), script)):
+        with pytest.raises(OptionError, match=r"script=.*: expected a list of Succeeds"):
+            play(script)
 
 
 async def test_a_hanging_attempt_ends_by_cancelling():
