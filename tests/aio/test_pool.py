@@ -8,6 +8,7 @@ import gc
 import random
 import weakref
 from dataclasses import replace
+from types import SimpleNamespace
 
 import grpc
 import pytest
