@@ -125,16 +125,18 @@ class ScriptedConnector:
         self.play(script)
 
     def play(self, script: Iterable[Succeeds | Fails | Hangs]) -> None:
-        """Continue with another script from the next attempt on; OptionError if it is empty or has other items."""
+        """Continue with another script from the next attempt on; OptionError if it has other items."""
         outcomes = list(script)
-        if not outcomes or not all(isinstance(outcome, Succeeds | Fails | Hangs) for outcome in outcomes):
-            raise OptionError("script", script, "a list of Succeeds(), Fails() and Hangs(), with one of them at least")
+        if not all(isinstance(outcome, Succeeds | Fails | Hangs) for outcome in outcomes):
+            raise OptionError("script", script, "a list of Succeeds(), Fails() and Hangs()")
         self._script = outcomes
 
     async def connect(self, limit: float) -> ScriptedConnection:
         """Make one attempt, which ends as the script says: it returns a connection or raises `ConnectError`."""
         attempt = Attempt(self.clock.now(), limit)
         self.attempts.append(attempt)
+        if not self._script:
+            raise ConnectError(Failure(Stage.UNKNOWN, "the script of the connector is empty"))
         outcome = self._script.pop(0) if len(self._script) > 1 else self._script[0]
         try:
             if isinstance(outcome, Hangs):

@@ -30,13 +30,19 @@ async def test_outcomes_in_order_and_the_last_for_ever():
     ]
 
 
-@pytest.mark.parametrize("script", [[], [1], [Fails], "a text"])
+@pytest.mark.parametrize("script", [[1], [Fails], "a text"])
 def test_wrong_scripts(script):
-    """A script that says nothing, or names a class, is refused, and not taken for failures to connect."""
+    """A script with other items, such as a class, is refused, and not taken for failures to connect."""
     connector = ScriptedConnector(FakeClock(), [Fails()])
     for play in (connector.play, lambda script: ScriptedConnector(FakeClock(), script)):
         with pytest.raises(OptionError, match=r"script=.*: expected a list of Succeeds"):
             play(script)
+
+
+async def test_an_empty_script():
+    """A connector that is not to be used needs no script; if it is used after all, the failure says so."""
+    with pytest.raises(ConnectError, match="the script of the connector is empty"):
+        await ScriptedConnector(FakeClock(), []).connect(20)
 
 
 async def test_a_hanging_attempt_ends_by_cancelling():
