@@ -56,7 +56,9 @@ Hook = Callable[[FailedCall], object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryHooks:
-    """The functions that a channel calls when its calls fail. Each runs in the call's `contextvars` context.
+    """The functions that a channel calls when its calls with a retry policy fail, and its subscriptions.
+
+    Calls without a policy, and hedged ones, have no hooks. Each hook runs in the call's `contextvars` context.
 
     In the asyncio API, hooks run on the event loop. If a hook is a coroutine function, the call waits for the coroutine
     until the call's deadline; the coroutine continues to run after that. In the synchronous API, hooks are plain
@@ -72,7 +74,8 @@ class RetryHooks:
     """
 
     on_conflict: Hook | None = None
-    """Called when a call fails with ABORTED or ALREADY_EXISTS and its policy does not retry that code (RT-5)."""
+    """Called when a call fails with ABORTED or ALREADY_EXISTS and its policy does not retry that code (RT-5); not for
+    subscriptions."""
 
     on_exhausted: Hook | None = None
     """Called when a call gives up after a retryable failure (RT-6)."""

@@ -509,6 +509,18 @@ def test_hooks(ours, way, server):
     assert [(failed.attempt, failed.reason) for failed in told] == [(2, Reason.ATTEMPTS)]
 
 
+@pytest.mark.parametrize("retry", [None, {"echo.v1.Echo/Unary": "hedge: 1s, attempts: 2"}])
+def test_no_hooks_without_retries(opened, server, retry):
+    """RT-4 to RT-6: calls without a retry policy, and hedged ones, have no hooks."""
+    told = []
+    hooks = RetryHooks(refresh_credentials=told.append, on_conflict=told.append, on_exhausted=told.append)
+    with opened(retry, retry_hooks=hooks) as channel:
+        for code in (CODE.UNAUTHENTICATED, CODE.ABORTED, CODE.UNAVAILABLE):
+            script(server, *[fails(code=code)] * 2)
+            assert channel.begin().outcome().code is code
+    assert told == []
+
+
 def test_budget(opened, server):
     """RT-9: calls are retried only while more than half of the retry budget is left."""
     with opened(QUICK, retry_budget=grpc_backoff.RetryBudget(max_tokens=4, token_ratio=0.1)) as channel:
