@@ -311,7 +311,7 @@ async def test_reset(parts):
 @pytest.mark.parametrize("script", [None, Fails(), Hangs(), Succeeds()], ids=["idle", "backoff", "connecting", "ready"])
 async def test_close_leaves_nothing(parts, script):
     """CB-10: `close()` leaves no timers, tasks or users, emits `Closed` last, and reports the last state."""
-    made = parts(script)
+    made = parts(*filter(None, [script]))
     if script is not None:
         made.manager.want()
     await made.clock.advance(0.1)
