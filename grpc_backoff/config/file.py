@@ -99,6 +99,10 @@ class Config:
         """Return the retry policy with this name, from the file or the presets; OptionError if there is none."""
         return resolve_retry([begin_with(name)], self.policies)
 
+    def budget(self) -> ResolvedPolicy[RetryBudget] | None:
+        """Return the retry budget for each target; None if the file sets none (RT-9)."""
+        return self.retry_budget
+
     def ledger_settings(self) -> ResolvedPolicy[LedgerSettings]:
         """Return a ledger's limits and times, before arguments override them (LG-14)."""
         return resolve_ledger([self.ledger], self.policies)

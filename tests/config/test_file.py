@@ -617,7 +617,7 @@ def test_no_budget(file, content):
     file.write_text(content)
     config = read_config(file)
 
-    assert config.retry_budget is None
+    assert config.budget() is None
     assert "retry_budget" not in dict(config.sections())
 
 
@@ -626,7 +626,7 @@ def test_budget(file):
     file.write_text("[retry_budget]\ntoken_ratio = 0.1\nmax_tokens = 100\n")
     config = read_config(file)
 
-    assert config.retry_budget.policy == RetryBudget(100.0, 0.1)
+    assert config.budget().policy == RetryBudget(100.0, 0.1)
     assert {value.part: value.origin for value in config.retry_budget.effective} == {
         "max_tokens": f"file {file}: retry_budget.max_tokens",
         "token_ratio": f"file {file}: retry_budget.token_ratio",
