@@ -88,7 +88,8 @@ class Channel(CallingChannel, grpc.Channel):
 
         def make_connector(endpoint: str) -> CoreConnector:
             there, dial_options = pool_setup.dialled(endpoint)
-            connector = CoreConnector(there, credentials, dial_options, compression, policy, conductor=conductor)
+            made_with = there, credentials, dial_options, compression, policy
+            connector = CoreConnector(*made_with, clock=clock, conductor=conductor)
             connector.made = _open.add
             return connector
 

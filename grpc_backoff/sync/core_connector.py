@@ -44,6 +44,7 @@ from grpc_backoff.grpcio.sync_private import close_channel, core_channel, notici
 from grpc_backoff.sync.conductor import Conductor
 
 if TYPE_CHECKING:
+    from grpc_backoff.connection.clock import Clock
     from grpc_backoff.decide.connections.health_machine import Ended
 
 exclude_service(EXPLAIN_SERVICE)
@@ -86,9 +87,10 @@ class CoreConnection(CoreDial):
         channel: grpcio's own channel, for calls.
         check: returns the state as the integer that grpcio's core uses; raises ValueError once the channel is closed.
         now: the conductor's clock.
+        clock_now: the channel's clock, which the program may have supplied; times of calls are on this one.
         fail_fast: the value of `wait_for_ready` that makes grpcio's own calls on this connection fail-fast.
         calls: a token for each call in progress on this connection; with the times when they began, if it is watched.
-        used: when a call last ended on it, in seconds on the conductor's clock.
+        used: when a call last ended on it, in seconds on the channel's clock.
         retired: whether new calls must use another connection.
         served: whether the server has answered a call (CB-7).
         streamed: whether the connection has carried a call that grpcio serves on a separate thread.
@@ -100,7 +102,8 @@ class CoreConnection(CoreDial):
         """Start to dial; `limit` is the attempt's time limit, in seconds. `tell` is called with the outcome."""
         super().__init__(owner, tell)
         self.fail_fast = owner.fail_fast
-        self._times = CallTimes(self.now) if owner.times_calls else None
+        self.clock_now = owner.clock.now
+        self._times = CallTimes(self.clock_now) if owner.times_calls else None
         # A set itself, because the methods of a class derived from it would cost each call more (TH-2).
         self.calls: set[object] | CallTimes = set() if self._times is None else self._times
         self._condemned = ""
@@ -126,7 +129,7 @@ class CoreConnection(CoreDial):
 
     def last_used(self) -> float:
         """Return when a call last used the connection, in seconds on the channel's clock: now, if a call is running."""
-        return self.now() if self.calls else self.used
+        return self.clock_now() if self.calls else self.used
 
     def entered(self, token: object) -> bool:
         """Add a call, identified by its token, if the connection is up; return whether it is. Thread-safe."""
@@ -156,7 +159,7 @@ class CoreConnection(CoreDial):
         self.calls.discard(token)
         if self.room is not None:
             self.room.leave(token)
-        self.used = self.now()
+        self.used = self.clock_now()
         if self.retired and (not self.calls or (self.served and not self._state.served)):
             self._connector.conductor.post(self.look)
 
@@ -232,7 +235,7 @@ class CoreConnection(CoreDial):
 
     def quiet(self) -> float:
         """Return for how many seconds nothing has arrived from the peer; infinity if nothing has, or if unwatched."""
-        return math.inf if self._times is None else self.now() - self._times.heard
+        return math.inf if self._times is None else self.clock_now() - self._times.heard
 
     @property
     def hear(self) -> Callable[[], None] | None:
@@ -243,7 +246,7 @@ class CoreConnection(CoreDial):
         """Ask whether the peer is alive; see `GatedConnection.ask` (LV-1)."""
         exclude_service(LIVENESS_SERVICE)
         post, self.streamed = self._connector.conductor.post, True
-        began, sent = self.now(), list[float]()
+        began, sent = self.clock_now(), list[float]()
 
         def ended(call: Any) -> None:
             waited = sent[0] - began if sent else math.inf
@@ -251,7 +254,7 @@ class CoreConnection(CoreDial):
             post(partial(tell, LivenessReply(call.code().name, waited, proxy_header(metadata))))
 
         try:
-            ask = noticing_headers(self.channel.unary_unary(LIVENESS_METHOD), lambda: sent.append(self.now()))
+            ask = noticing_headers(self.channel.unary_unary(LIVENESS_METHOD), lambda: sent.append(self.clock_now()))
             call = ask.future(b"", timeout=within, wait_for_ready=False)
         except (ValueError, RuntimeError):  # the channel is closed, or there are too many threads
             post(partial(tell, LivenessReply(grpc.StatusCode.CANCELLED.name)))
@@ -278,8 +281,8 @@ class CoreConnection(CoreDial):
 
     def look(self) -> None:
         """Step the machine with what the core shows. Called on the conductor."""
-        now, left = self.now(), self._left
-        unused, self._left = now - self.last_used(), False
+        unused, left = self.clock_now() - self.last_used(), self._left
+        self._left = False
         self.feed(m.Looked(self.shown(), self.running, unused, self.served, self._refused, self._dropped, left))
 
     def _stepped(self) -> None:
@@ -312,9 +315,10 @@ class CoreConnection(CoreDial):
 class CoreConnector(BaseConnector[CoreConnection]):
     """Creates one C-core channel for each attempt."""
 
-    def __init__(self, *arguments: Any, conductor: Conductor) -> None:
-        """Take the arguments of `BaseConnector`, and the conductor."""
+    def __init__(self, *arguments: Any, clock: Clock, conductor: Conductor) -> None:
+        """Take the arguments of `BaseConnector`, the channel's clock, and the conductor."""
         super().__init__(*arguments, home=conductor)
+        self.clock = clock
         self.conductor = conductor
         self.fail_fast = False if self.derived.resolver_configures else None
         """The value of `wait_for_ready` that makes grpcio's own calls fail-fast; False costs grpcio microseconds per

@@ -276,7 +276,7 @@ class _OneResponse(MultiCallable):
                 raise connection.refusal(error) from None
         finally:
             calls.discard(token)
-            connection.used = connection.now()
+            connection.used = connection.clock_now()
             if connection.retired:
                 connection.ended(token)
         arguments = Arguments(timeout, metadata, credentials, wait_for_ready, compression)

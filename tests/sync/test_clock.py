@@ -5,9 +5,13 @@ from __future__ import annotations
 import threading
 import time
 
+import grpc
 import pytest
 
 import grpc_backoff
+from grpc_backoff.decide.connections.slot_events import LivenessAsked
+from tests.echo import EchoStub, Message
+from tests.sync.service import until
 
 AGAIN = "codes: UNIMPLEMENTED, retry: 1, delay: 60s, backoff: fixed, jitter: none"
 FASTER = 100
@@ -47,3 +51,27 @@ def test_waits_between_attempts(server, kind):
     with made as channel, pytest.raises(grpc_backoff.RetriesExhaustedError):
         calls(channel)[kind]()
     assert 0.6 < time.monotonic() - began < 40
+
+
+@pytest.mark.parametrize("use", [lambda unary: unary, lambda unary: unary.with_call], ids=["call", "with_call"])
+def test_the_time_of_use(server, use):
+    """CB-14: the channel's clock says when a call last used a connection."""
+    clock = HurriedClock()
+    with grpc_backoff.insecure_channel(server.target, clock=clock) as channel:
+        for _ in range(2):  # the first one waits for the connection, and the second one finds it
+            before = clock.now()
+            use(EchoStub(channel).Unary)(Message(text="a"))
+            assert before <= channel._pool.only.last_used() <= clock.now()
+
+
+def test_two_deadlines(server):
+    """LV-2: the channel's clock says when calls without an answer began, so two in a row are a reason to ask."""
+    heard, options = [], [("grpc_backoff.quiet_after", 10_000)]
+    made = grpc_backoff.insecure_channel(server.target, options, clock=HurriedClock(), listeners=[heard.append])
+    with made as channel:
+        unary = EchoStub(channel).Unary
+        unary(Message(text="a"))
+        for _ in range(2):
+            with pytest.raises(grpc.RpcError, match="DEADLINE_EXCEEDED"):
+                unary(Message(text="hang"), timeout=0.2)
+        until(lambda: any(isinstance(event, LivenessAsked) for event in heard))

@@ -28,7 +28,7 @@ def conductor():
 
 
 def connector(conductor, target, **policy):
-    return CoreConnector(target, None, (), None, connect_policy(**policy), conductor=conductor)
+    return CoreConnector(target, None, (), None, connect_policy(**policy), clock=conductor, conductor=conductor)
 
 
 def run(conductor, work):
