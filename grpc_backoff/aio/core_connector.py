@@ -109,7 +109,7 @@ class CoreConnection(CoreChannel, CoreDial):
     async def close(self, grace: float | None) -> None:
         """Give the calls up to `grace` seconds to finish, then close the channel."""
         self._closing = True
-        self._give_up(used=self.is_used() or not is_here(self._loop))
+        self._abandon_connection(used=self.is_used() or not is_here(self._loop))
         if self.channel is NO_CHANNEL:  # it has become a spare one
             return
         try:

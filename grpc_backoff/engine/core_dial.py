@@ -103,7 +103,7 @@ class CoreDial(Stepper[m.Input], Reporting, GatedConnection):
             self._seen_ended = min(self._seen_ended, self._state.ended, now)
         return m.link_of(shown, now - self._seen_ended)
 
-    def _give_up(self, *, used: object) -> None:
+    def _abandon_connection(self, *, used: object) -> None:
         """Abandon the connection; its channel may become a spare one if the server has answered on it (SH-8).
 
         `used` is whether anything uses the channel, or may have left something in it. If the server has not answered on

@@ -223,7 +223,7 @@ class CoreConnection(CoreDial):
     def close(self) -> Running | None:
         """Close the connection with all its calls; return what is still closing it, if anything is."""
         self.retired = True  # first: a call that enters at the same time counts, or does not enter
-        self._give_up(used=self.calls or self.streamed or self._condemned)
+        self._abandon_connection(used=self.calls or self.streamed or self._condemned)
         return self._closing
 
     # Liveness. Called on the conductor.
