@@ -85,8 +85,8 @@ _ADDRESS = r"last error: [A-Z_]+: (?:ipv4|ipv6|unix|unix-abstract|vsock):.*?: "
 
 def failure_of(code: str, details: str) -> Failure:
     """Return why a dial failed, as the core's answer to the call that asks for it says."""
-    lasting = details.startswith("Failed to create channel")
     unusable = re.match(_UNUSABLE, details)
+    lasting = unusable is not None and unusable.end() > 0  # a resolver may find its name server later
     if unusable is not None:
         details = details[unusable.end() :] or details
     elif code != _UNAVAILABLE:
