@@ -68,7 +68,8 @@ class Threads:
 
     def dial(self, target, *, credentials=None, options=(), limit=20.0):
         """Make one attempt; return its connection or its failure."""
-        self.made = ThreadedConnector(target, credentials, options, None, CONNECT, conductor=self._conductor)
+        clock = conductor = self._conductor
+        self.made = ThreadedConnector(target, credentials, options, None, CONNECT, clock=clock, conductor=conductor)
         told = []
         self.do(lambda: self.made.connect(limit, told.append))
         until(lambda: told)
