@@ -17,6 +17,8 @@ export PYTHONDONTWRITEBYTECODE =
 PYTEST = -m pytest -p no:cacheprovider -n 5 --dist worksteal $(patsubst %,--ignore=%,$(OTHERS))
 # Plain grpc runs the tests of both APIs in `make test`, which is often enough.
 OURS = -m "not slow" -k "not asyncio-plain and not threads-plain"
+# With -O, the tests' own assertions are checked all the same; pytest warns that others are not.
+UNASSERTED = -W ignore::pytest.PytestConfigWarning
 SHORT = tests/aio tests/both_apis tests/interop $(OURS)
 BESIDE = tests/aio tests/sync tests/both_apis tests/decide tests/policy -m "not slow"
 
@@ -103,8 +105,7 @@ test-part: .venv/made
 
 test-modes: .venv/made
 	$(BIN)/python $(PYTEST) $(SHORT) --loop uvloop
-	PYTHONDEVMODE=1 PYTHONWARNINGS=error $(BIN)/python $(PYTEST) tests/aio tests/both_apis $(OURS)
-	PYTHONOPTIMIZE=1 $(BIN)/python $(PYTEST) tests/both_apis -m "not slow" -k ours -W ignore::pytest.PytestConfigWarning
+	PYTHONDEVMODE=1 PYTHONWARNINGS=error PYTHONOPTIMIZE=1 $(BIN)/python $(PYTEST) tests/aio tests/both_apis $(OURS) $(UNASSERTED)
 
 test-oldest: .venv-oldest/made
 	$(OLDEST)/python $(PYTEST) tests/interop_suite/official/test_generated.py tests/interop_suite/official/test_wire.py tests/sync tests/test_server.py $(SHORT)

@@ -13,9 +13,11 @@ Internal: programs import from `grpc_backoff`.
 from __future__ import annotations
 
 import contextlib
-import importlib
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from grpc_backoff.grpcio.channel_class import ChannelClass
 
 # grpc is imported only when it is used, so that a program that only configures policies does not load it.
 
@@ -31,8 +33,8 @@ def install() -> None:
     Libraries such as tracers may wrap these functions, and unwrap them, before or after this call. Their wrappers see
     each call once, and the arguments that they change take effect.
     """
-    for grpcs, substitute in _substitutes():
-        grpcs.Channel = substitute
+    for channel_class in _classes():
+        channel_class.replace()
 
 
 def uninstall() -> None:
@@ -40,15 +42,14 @@ def uninstall() -> None:
 
     Channels that already exist are not affected.
     """
-    for grpcs, substitute in _substitutes():
-        if grpcs.Channel is substitute:
-            grpcs.Channel = substitute.__base__
+    for channel_class in _classes():
+        channel_class.restore()
 
 
 @contextlib.contextmanager
 def installed() -> Iterator[None]:
     """Install for the duration of a `with` block; if `install` was called before, it stays in effect afterwards."""
-    before = all(grpcs.Channel is substitute for grpcs, substitute in _substitutes())
+    before = all(channel_class.makes_ours for channel_class in _classes())
     install()
     try:
         yield
@@ -57,10 +58,9 @@ def installed() -> Iterator[None]:
             uninstall()
 
 
-def _substitutes() -> list[tuple[Any, type]]:
-    """Return grpcio's modules, each with the class that replaces its `Channel`."""
-    from grpc_backoff.aio.channel import Substitute as AsyncioSubstitute  # noqa: PLC0415
-    from grpc_backoff.sync.channel import Substitute as ThreadedSubstitute  # noqa: PLC0415
+def _classes() -> list[ChannelClass]:
+    """Return grpcio's classes of channels, for asyncio and for threads."""
+    from grpc_backoff.aio.constructors import CHANNEL_CLASS as ASYNCIO  # noqa: PLC0415
+    from grpc_backoff.sync.constructors import CHANNEL_CLASS as THREADS  # noqa: PLC0415
 
-    modules = ("grpc.aio._channel", AsyncioSubstitute), ("grpc._channel", ThreadedSubstitute)
-    return [(importlib.import_module(name), substitute) for name, substitute in modules]
+    return [ASYNCIO, THREADS]

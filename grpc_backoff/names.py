@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from grpc_backoff.base.base_errors import OptionError as OptionError
     from grpc_backoff.base.base_errors import PolicyWarning as PolicyWarning
     from grpc_backoff.base.status import Reason as Reason
+    from grpc_backoff.base.status import Role as Role
+    from grpc_backoff.base.status import SlotStatus as SlotStatus
     from grpc_backoff.base.status import WaitSource as WaitSource
     from grpc_backoff.config.credentials import tls_files as tls_files
     from grpc_backoff.config.file import Config as Config
@@ -50,6 +52,16 @@ if TYPE_CHECKING:
     from grpc_backoff.decide.connections.events import Failure as Failure
     from grpc_backoff.decide.connections.events import Stage as Stage
     from grpc_backoff.decide.connections.events import State as State
+    from grpc_backoff.decide.connections.slot_events import LivenessAnswered as LivenessAnswered
+    from grpc_backoff.decide.connections.slot_events import LivenessAsked as LivenessAsked
+    from grpc_backoff.decide.connections.slot_events import NameResolution as NameResolution
+    from grpc_backoff.decide.connections.slot_events import SlotClosed as SlotClosed
+    from grpc_backoff.decide.connections.slot_events import SlotCondemned as SlotCondemned
+    from grpc_backoff.decide.connections.slot_events import SlotEvent as SlotEvent
+    from grpc_backoff.decide.connections.slot_events import SlotOpened as SlotOpened
+    from grpc_backoff.decide.connections.slot_events import SlotRetiring as SlotRetiring
+    from grpc_backoff.decide.connections.slot_events import SlotServing as SlotServing
+    from grpc_backoff.decide.connections.slot_events import SlotUnhealthy as SlotUnhealthy
     from grpc_backoff.engine.news import network_changed as network_changed
     from grpc_backoff.grpcio.call_errors import ForkError as ForkError
     from grpc_backoff.grpcio.call_errors import NoConnectionError as NoConnectionError
@@ -84,7 +96,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "base.base_errors": ("ConfigError", "ConnectError", "GrpcBackoffError", "OptionError", "PolicyWarning"),
-    "base.status": ("Reason", "WaitSource"),
+    "base.status": ("Reason", "Role", "SlotStatus", "WaitSource"),
     "config.credentials": ("tls_files",),
     "config.file": ("Config", "read_config"),
     "config.hooks": ("FailedCall", "RetryHooks"),
@@ -116,6 +128,18 @@ _MODULES = {
         "Failure",
         "Stage",
         "State",
+    ),
+    "decide.connections.slot_events": (
+        "LivenessAnswered",
+        "LivenessAsked",
+        "NameResolution",
+        "SlotClosed",
+        "SlotCondemned",
+        "SlotEvent",
+        "SlotOpened",
+        "SlotRetiring",
+        "SlotServing",
+        "SlotUnhealthy",
     ),
     "engine.news": ("network_changed",),
     "grpcio.call_errors": ("ForkError", "NoConnectionError", "RetriesExhaustedError"),

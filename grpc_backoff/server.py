@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-import logging
 import signal
 import threading
 import time
@@ -26,13 +25,14 @@ import grpc
 import grpc.aio
 
 from grpc_backoff.base.base_errors import shown
+from grpc_backoff.base.logs import Log
 from grpc_backoff.grpcio.aio_private import running_server_calls as running_in_loop
 from grpc_backoff.grpcio.sync_private import running_server_calls as running_in_threads
 from grpc_backoff.policy.checks import pause
 
 __all__ = ["Servicer", "drain", "drain_on_signals"]
 
-_LOG = logging.getLogger(__name__)
+_LOG = Log(__name__)
 _UNREADY = 5.0
 _GRACE = 30.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -181,7 +181,7 @@ def _keep(task: asyncio.Task[None]) -> asyncio.Task[None]:
 async def _drain_on_loop(server: grpc.aio.Server, health: Servicer | None, unready: float, grace: float) -> None:
     if not await server.wait_for_termination(0):
         return  # it has been stopped
-    with _logged_errors():
+    with _logged_errors(asyncio.current_task()):
         entered = None if health is None else health.enter_graceful_shutdown()
         if inspect.isawaitable(entered):
             await entered
@@ -225,11 +225,13 @@ def _drain_in_thread(server: grpc.Server, health: Servicer | None, unready: floa
 
 
 @contextlib.contextmanager
-def _logged_errors() -> Iterator[None]:
-    """Log what a health servicer raises: the server has to stop all the same."""
+def _logged_errors(task: asyncio.Task[Any] | None = None) -> Iterator[None]:
+    """Log what a health servicer raises, unless `task` itself is cancelled: the server has to stop all the same."""
     try:
         yield
-    except Exception:  # noqa: BLE001 - whatever it raises, the server has to stop
+    except (Exception, asyncio.CancelledError, SystemExit) as error:
+        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+            raise
         _LOG.exception("the health servicer could not be set to NOT_SERVING")
 
 

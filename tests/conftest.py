@@ -12,7 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import pytest
 
+from grpc_backoff.decide.calls import budget, resets
 from grpc_backoff.engine.registry import SCHEDULES
+from grpc_backoff.engine.spares import SPARES
 
 
 def pytest_addoption(parser):
@@ -70,9 +72,14 @@ def _core_stays():
 
 @pytest.fixture(autouse=True)
 def _no_earlier_backoff():
-    """Forget what closed channels have left behind (SH-5): the kernel may assign a port of an earlier test again."""
+    """Forget what closed channels left (SH-5, SH-8): the kernel may assign a port of an earlier test again."""
     with SCHEDULES.lock:
         SCHEDULES._sweep(math.inf)
+    SPARES.close()
+    SPARES._avoided.clear()
+    # Of these, a channel that the collector has yet to free still keeps what it knows of its target.
+    budget._shared.clear()
+    resets._calms.clear()
 
 
 @pytest.fixture(params=["fresh", "ready"])

@@ -9,12 +9,14 @@ import pkgutil
 import re
 import subprocess
 import sys
+import typing
 from pathlib import Path
 
 import pytest
 
 import grpc_backoff
-from grpc_backoff import names
+from grpc_backoff import aio, names
+from grpc_backoff.config.channel_settings import ChannelSettings
 
 MODULES = ["grpc_backoff"] + [
     module.name
@@ -121,6 +123,28 @@ def test_pages_import_what_is_public():
     assert "grpc_backoff.telemetry.otel" in imported <= PUBLIC
 
 
+def test_what_the_reference_documents_can_be_imported():
+    """Each name in the API reference is in the module from which its page, or its section, says to import it."""
+    missing, checked = [], 0
+    for page in (Path(grpc_backoff.__file__).parents[1] / "docs/reference").glob("api*.md"):
+        first, *sections = page.read_text("utf-8").split("\n## ")
+        said = re.search(r"^Import these names from `([\w.]+)`", first, re.MULTILINE)
+        for section in [first, *sections]:
+            home = said and said[1]
+            for paragraph in section.split("\n\n"):
+                if found := re.search(r"\bImport \w+( \w+)?\sfrom\s`([\w.]+)`", paragraph):
+                    home = found[2]
+                elif paragraph.endswith(":"):  # it introduces what is not imported
+                    home = None
+                elif paragraph.startswith("::: ") and home and "heading:" not in paragraph:
+                    name = paragraph.split()[1].rpartition(".")[2]
+                    missing += [] if hasattr(importlib.import_module(home), name) else [f"{home}.{name}"]
+                    checked += 1
+
+    assert missing == []
+    assert checked > 100
+
+
 def test_no_name_is_private():
     """No name at the top level is private."""
     assert not [name for name in grpc_backoff.__all__ if name.startswith("_")]
@@ -203,3 +227,40 @@ def test_type_checkers_see_no_other_names():
 
     assert "grpc_backoff.ledger" in lazy
     assert [name for name in lazy if "\ndef __getattr__" in sources[name]] == []
+
+
+@pytest.mark.parametrize("api", [grpc_backoff, aio])
+@pytest.mark.parametrize("name", ["insecure_channel", "secure_channel"])
+def test_annotations_of_constructors(api, name):
+    """CH-1: a program may evaluate the annotations of what stands for grpc's functions, as those of grpc.aio's.
+
+    Frameworks that inject dependencies do.
+    """
+    assert typing.get_type_hints(getattr(api, name))["return"] is api.Channel
+
+
+def functions_of(found):
+    """Return the public functions of a class, among them those of its bases, and those with special names."""
+    for ours in (kind for kind in found.__mro__ if kind.__module__.startswith("grpc_backoff")):
+        for value in vars(ours).values():
+            function = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
+            if inspect.isfunction(function) and re.match(r"(?!_[^_])", function.__name__):
+                yield function
+
+
+@pytest.mark.parametrize("api", [grpc_backoff, aio])
+def test_the_messages_of_a_subscription(api):
+    """A program can annotate what a subscription yields."""
+    assert typing.get_args(api.Subscription[int]) == (int,)
+
+
+@pytest.mark.parametrize("name", sorted(PUBLIC))
+def test_annotations(name):
+    """A program may evaluate the annotations of what is public, as serializers and injectors of dependencies do."""
+    module = importlib.import_module(name)
+    public = [getattr(module, name) for name in module.__all__]
+    stubs = [kind for found in public for kind in getattr(found, "_multicallables", {}).values()]
+    settings = [ChannelSettings] if name == "grpc_backoff.aio" else []
+    for found in filter(callable, [*public, *stubs, *settings]):
+        for annotated in [found, *(functions_of(found) if inspect.isclass(found) else ())]:
+            typing.get_type_hints(annotated)

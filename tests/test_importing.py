@@ -14,7 +14,7 @@ from grpc_backoff import aio
 print(*(set(sys.modules) - before))
 """
 SLOTS = {
-    "grpc_backoff.engine.slots",
+    "grpc_backoff.engine.several_slots",
     *(f"grpc_backoff.decide.connections.{part}" for part in ("pool_machine", "pool_records")),
 }
 """What a channel needs only if it has several connections, or replaces one."""
@@ -22,7 +22,8 @@ SLOTS = {
 LATE = {
     *("json", "urllib.parse", "ipaddress", "tomllib", "difflib", "email.utils", "h2", "random"),
     *(f"grpc_backoff.config.{part}" for part in ("credentials", "file", "methods", "options", "patterns")),
-    *(f"grpc_backoff.config.{part}" for part in ("hooks", "policy_string", "service_config", "settings", "sources")),
+    *(f"grpc_backoff.config.{part}" for part in ("hooks", "policy_string", "resolving", "service_config")),
+    *(f"grpc_backoff.config.{part}" for part in ("settings", "sources")),
     *(f"grpc_backoff.policy.{part}" for part in ("budget", "hedging", "jitter", "ledger_settings")),
     *(f"grpc_backoff.policy.{part}" for part in ("presets", "retry", "strategy")),
     *(f"grpc_backoff.decide.calls.{part}" for part in ("decision", "events", "hedging_machine")),

@@ -6,6 +6,7 @@ The waits are in real time, with slack for a slow machine.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import signal
 import subprocess
@@ -176,19 +177,64 @@ def test_stopped(place, stopped):
 
 
 class Broken:
-    """A health servicer that fails."""
+    """A health servicer that fails with an error of this kind."""
+
+    def __init__(self, kind):
+        self._kind = kind
 
     def enter_graceful_shutdown(self):
-        raise RuntimeError("no health")
+        raise self._kind("no health")
 
 
-@pytest.mark.parametrize("servicer", [None, Broken()], ids=["none", "broken"])
+BROKEN = [Broken(kind) for kind in (RuntimeError, asyncio.CancelledError, SystemExit)]
+
+
+@pytest.mark.parametrize("servicer", [None, *BROKEN], ids=["none", "broken", "cancelled", "exits"])
 def test_without_health(place, channel, servicer):
     """RO-2: without a health servicer that works, the server still drains."""
     long = call(channel, 1.0)
     time.sleep(0.3)
     place.drain(health=servicer, unready=0.1, grace=20.0)
     assert long.result() == b"slept"
+
+
+def test_a_health_servicer_that_times_out():
+    """RO-2: the server drains although its servicer was cancelled from within and raises something else."""
+
+    class TimesOut:
+        async def enter_graceful_shutdown(self):
+            asyncio.current_task().cancel()  # as timeouts of some libraries do
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(60)
+            raise TimeoutError
+
+    async def main():
+        server = grpc.aio.server()
+        await server.start()
+        await drain(server, TimesOut(), unready=0.0)
+        assert not await server.wait_for_termination(0)
+
+    asyncio.run(main())
+
+
+def test_the_end_of_the_loop():
+    """RO-2: the event loop does not wait for a drain whose health servicer hangs, because it cancels that."""
+
+    class Hanging:
+        async def enter_graceful_shutdown(self):
+            await asyncio.Event().wait()
+
+    async def main():
+        server = grpc.aio.server()
+        await server.start()
+        drained = asyncio.ensure_future(drain(server, Hanging(), unready=60.0))
+        await asyncio.sleep(0.01)
+        await server.stop(None)
+        assert not drained.done()
+
+    began = time.monotonic()
+    asyncio.run(main())
+    assert time.monotonic() - began < 30
 
 
 @pytest.mark.parametrize("do", [drain, drain_on_signals])
@@ -224,6 +270,7 @@ place.server.wait_for_termination()
 """,
     "asyncio": """
 import asyncio
+import contextlib
 from tests.test_server import Asyncio, drain_on_signals
 
 class Here(Asyncio):

@@ -33,8 +33,9 @@ from benchmarks.apart import Peer, Served, at_once, in_child, serving
 from benchmarks.benchmark import Benchmark, Effort, Goal, Measure, Row
 from benchmarks.measure import by_round, turns
 from grpc_backoff import aio
-from grpc_backoff.ledger import Ledger, LedgerSettings, queries
-from grpc_backoff.ledger.statements import batches
+from grpc_backoff.ledger import Ledger, LedgerSettings
+from grpc_backoff.ledger.stores.statements import batches
+from grpc_backoff.ledger.transactions import counting
 from grpc_backoff.policy.presets import LEDGER
 from tests.ledger.server import binaries, running
 
@@ -243,7 +244,7 @@ async def _deliver_from_ledger(url: str, target: str, operations: int, server: i
             await channel.channel_ready()
             meter, began = _Meter(server), time.monotonic()
             delivering = asyncio.ensure_future(ledger.deliver(channel))
-            while await queries.waiting(ledger.store, 1):  # noqa: ASYNC110 - polls the database
+            while await counting.waiting(ledger.store, 1):  # noqa: ASYNC110 - polls the database
                 await asyncio.sleep(_POLL)
             ended = time.monotonic()
             taken = meter.read()

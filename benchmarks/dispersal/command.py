@@ -13,11 +13,12 @@ from benchmarks.dispersal.simulation import Outage, Recovery, simulate
 from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.cli.refusal import Refusal, refusing
 from grpc_backoff.cli.schedule import file_of
-from grpc_backoff.cli.tables import seconds, show_table, write_json
+from grpc_backoff.cli.texts import seconds, show_table, write_json
 from grpc_backoff.config.file import read_config
 from grpc_backoff.config.policy_string import read_string
-from grpc_backoff.config.settings import CONNECTING, begin_with, resolve_connect
-from grpc_backoff.config.sources import Source
+from grpc_backoff.config.resolving import resolve_connect
+from grpc_backoff.config.settings import CONNECTING
+from grpc_backoff.config.sources import Source, begin_with
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.retry import RETRYING
 

@@ -9,9 +9,9 @@ import uuid
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from grpc_backoff.ledger import claiming, recording, submitting
-from grpc_backoff.ledger.ledger import open_store
 from grpc_backoff.ledger.records import AttemptReport, Submission
+from grpc_backoff.ledger.stores.urls import open_store
+from grpc_backoff.ledger.transactions import claiming, recording, submitting
 from grpc_backoff.policy.ledger_settings import LedgerSettings
 from grpc_backoff.policy.presets import LEDGER, RETRY_PRESETS
 

@@ -23,7 +23,8 @@ import psycopg
 
 from benchmarks.ledger.kills import SETTINGS
 from grpc_backoff import aio
-from grpc_backoff.ledger import Ledger, LedgerError, OperationState, queries
+from grpc_backoff.ledger import Ledger, LedgerError, OperationState
+from grpc_backoff.ledger.transactions import counting
 from tests.ledger.server import Server, running
 
 __all__ = ["FAULTS", "Fault", "fault"]
@@ -222,7 +223,7 @@ async def fault(name: str, seconds: float, rate: float) -> Fault:
                 feeding.cancel()
                 await asyncio.gather(feeding, return_exceptions=True)
                 for _ in range(1200):
-                    if not await queries.waiting(ledger.store, 1):
+                    if not await counting.waiting(ledger.store, 1):
                         break
                     await asyncio.sleep(0.05)
                 counts = (await ledger.queue()).counts

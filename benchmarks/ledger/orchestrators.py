@@ -9,9 +9,9 @@ import uuid
 from dataclasses import dataclass
 
 from grpc_backoff.decide.calls.call_machine import FailedAttempt
-from grpc_backoff.ledger import queries, recording, submitting
-from grpc_backoff.ledger.ledger import open_store
 from grpc_backoff.ledger.records import AttemptReport, Filter, Submission
+from grpc_backoff.ledger.stores.urls import open_store
+from grpc_backoff.ledger.transactions import queries, recording, submitting
 from grpc_backoff.policy.ledger_settings import LedgerSettings
 from grpc_backoff.policy.presets import LEDGER, RETRY_PRESETS
 

@@ -19,7 +19,8 @@ import grpc.aio
 
 from benchmarks.ledger.kills import SETTINGS, deliverer, kill_repeatedly
 from grpc_backoff import aio
-from grpc_backoff.ledger import Ledger, queries
+from grpc_backoff.ledger import Ledger
+from grpc_backoff.ledger.transactions import counting
 
 __all__ = ["Order", "order"]
 
@@ -81,7 +82,7 @@ async def order(url: str, keys: int, each: int, kills: int, deliverers: int = 2,
             )
             async with aio.insecure_channel(target) as channel:
                 last = asyncio.ensure_future(ledger.deliver(channel))
-                while await queries.waiting(ledger.store, 1):  # noqa: ASYNC110 - polls the database
+                while await counting.waiting(ledger.store, 1):  # noqa: ASYNC110 - polls the database
                     await asyncio.sleep(0.1)
                 seconds = time.monotonic() - began
                 last.cancel()

@@ -15,10 +15,11 @@ import grpc.aio
 import psycopg
 
 from grpc_backoff import aio
-from grpc_backoff.ledger import Ledger, LedgerSettings, claiming, queries, submitting
-from grpc_backoff.ledger.ledger import open_store
+from grpc_backoff.ledger import Ledger, LedgerSettings
 from grpc_backoff.ledger.records import Lease, Submission
-from grpc_backoff.ledger.statements import batches
+from grpc_backoff.ledger.stores.statements import batches
+from grpc_backoff.ledger.stores.urls import open_store
+from grpc_backoff.ledger.transactions import claiming, counting, submitting
 from grpc_backoff.policy.presets import LEDGER
 
 __all__ = [
@@ -147,7 +148,7 @@ async def deliveries(url: str, number: int, concurrency: int, keys: int = 0) -> 
             await channel.channel_ready()
             began = time.monotonic()
             task = asyncio.ensure_future(ledger.deliver(channel))
-            while await queries.waiting(ledger.store, 1):  # noqa: ASYNC110 - polls the database
+            while await counting.waiting(ledger.store, 1):  # noqa: ASYNC110 - polls the database
                 await asyncio.sleep(0.05)
             seconds = time.monotonic() - began
             task.cancel()

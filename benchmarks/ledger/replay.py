@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 from grpc_backoff.config.policy_string import parse_policy
 from grpc_backoff.decide.calls.call_machine import FailedAttempt
-from grpc_backoff.ledger import LedgerSettings, OperationState, queries, recording, submitting
-from grpc_backoff.ledger.ledger import open_store
+from grpc_backoff.ledger import LedgerSettings, OperationState
 from grpc_backoff.ledger.records import AttemptReport, Filter, Submission
+from grpc_backoff.ledger.stores.urls import open_store
+from grpc_backoff.ledger.transactions import queries, recording, submitting
 from grpc_backoff.policy.presets import LEDGER
 
 __all__ = ["Replayed", "replay"]

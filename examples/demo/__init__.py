@@ -14,10 +14,11 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from grpc_backoff.cli import require
-from grpc_backoff.cli.attempts import AttemptLog
+from grpc_backoff.cli.attempt_log import AttemptLog
+from grpc_backoff.cli.channel_report import ChannelReport
 from grpc_backoff.cli.interrupt import interruptible
-from grpc_backoff.cli.report import ChannelReport
-from grpc_backoff.cli.view import open_view, plural
+from grpc_backoff.cli.texts import plural
+from grpc_backoff.cli.view import open_view
 from grpc_backoff.decide.connections.events import ConnectionEvent, ConnectionStatus
 
 if TYPE_CHECKING:

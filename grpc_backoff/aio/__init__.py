@@ -6,7 +6,8 @@ Internal: programs import from `grpc_backoff.aio`.
 from typing import TYPE_CHECKING
 
 from grpc_backoff.aio.call_errors import NoConnectionError, RetriesExhaustedError
-from grpc_backoff.aio.channel import Channel, insecure_channel, secure_channel
+from grpc_backoff.aio.channel import Channel
+from grpc_backoff.aio.constructors import insecure_channel, secure_channel
 from grpc_backoff.engine.method import retrying
 
 if TYPE_CHECKING:  # to type checkers, a module with `__getattr__` would have every name

@@ -8,35 +8,36 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from contextvars import Context
-from typing import TYPE_CHECKING, Any, Self, Unpack, cast
+from typing import TYPE_CHECKING, Any, Self, Unpack
 from weakref import WeakSet, proxy
 
 import grpc
 import grpc.aio
 
-from grpc_backoff.aio import core_connector, interceptor_channel
-from grpc_backoff.aio.calls import Calls
+from grpc_backoff.aio.core_connector import connections
+from grpc_backoff.aio.environment import CallEnvironment
+from grpc_backoff.aio.interceptor_channel import LISTS, InterceptorChannel
 from grpc_backoff.aio.listeners import Listeners
-from grpc_backoff.aio.loop_clock import LoopClock
-from grpc_backoff.aio.loops import ended_at_home, is_here, keeps_time
+from grpc_backoff.aio.loops import clock_of, ended_at_home, is_here
 from grpc_backoff.aio.multicallables import MULTICALLABLES, CallingChannel
 from grpc_backoff.aio.pending import PendingCalls
-from grpc_backoff.aio.pool import ConnectionPool
-from grpc_backoff.aio.shares import Share, Shares, shared_pool
-from grpc_backoff.base.process import CHANCE
+from grpc_backoff.aio.pool import Share, pool_for
 from grpc_backoff.base.status import ConnectionStatus, State
 from grpc_backoff.config.channel_settings import ChannelSettings, Options, read_channel
 from grpc_backoff.config.proxies import is_proxied
 from grpc_backoff.engine.setup import PoolSetup
-from grpc_backoff.grpcio.aio_private import GrpcioChannel, core_channel
+from grpc_backoff.grpcio.aio_private import Polling
 from grpc_backoff.grpcio.forks import CoreUse, at_fork, refuse_inherited
-from grpc_backoff.grpcio.poller import Polling
-from grpc_backoff.grpcio.private import substitute
+from grpc_backoff.grpcio.private import CoreStandIn
 
 if TYPE_CHECKING:
     from grpc_backoff.aio.coroutine_connector import CoroutineConnection
-    from grpc_backoff.config.credentials import ChannelSecurity, CredentialsSource
+    from grpc_backoff.config.credentials import CredentialsSource
     from grpc_backoff.connection.connector import Connector
+
+    AnyConnector = Connector[CoroutineConnection]
+else:
+    AnyConnector = CredentialsSource = Any  # for programs that evaluate the annotations of a channel
 
 Interceptors = Sequence[grpc.aio.ClientInterceptor]
 
@@ -58,6 +59,7 @@ class Channel(CallingChannel, grpc.aio.Channel):
 
     _multicallables = MULTICALLABLES
     _listeners: Listeners
+    _connections: Share
 
     def __init__(
         self,
@@ -67,55 +69,29 @@ class Channel(CallingChannel, grpc.aio.Channel):
         compression: grpc.Compression | None,
         interceptors: Interceptors | None,
         *,
-        connector: Connector[CoroutineConnection] | None = None,
+        connector: AnyConnector | None = None,
         **settings: Unpack[ChannelSettings],
     ) -> None:
         """Create the channel; see `insecure_channel`. `connector` is for `grpc_backoff.testing.scripted_channel`."""
         setup = read_channel(target, options, settings)
-        target, core_options = setup.target, setup.core_options
         self._take(setup, credentials, compression, asyncio=True)
         self._polling: Polling | None = Polling.shared()
-        self._interceptor_channel = interceptor_channel.InterceptorChannel(
-            target,
-            # This channel never connects, so it needs some credentials, but not those of the source.
-            grpc.ssl_channel_credentials() if self._source is not None else cast("Any", credentials),
-            core_options,
-            compression,
-        )
-        intercepting = self._interceptor_channel.open(interceptors)  # grpc itself rejects invalid arguments here
-        # As on grpc's own channel, clients append to these lists and replace them, so each call reads them again.
-        self._unary_unary_interceptors = intercepting["unary_unary"]
-        self._unary_stream_interceptors = intercepting["unary_stream"]
-        self._stream_unary_interceptors = intercepting["stream_unary"]
-        self._stream_stream_interceptors = intercepting["stream_stream"]
         self._secure = credentials is not None
+        # The interceptor channel never connects, so it needs some credentials, but not those of the source.
+        unused: Any = credentials if self._source is None else grpc.ssl_channel_credentials()
+        self._interceptor_channel = InterceptorChannel(setup.target, unused, setup.core_options, compression)
+        for arity, found in self._interceptor_channel.open(interceptors).items():  # grpc rejects invalid arguments here
+            setattr(self, LISTS[arity], found)  # clients append to these lists and replace them, as on grpc's channel
         loop = asyncio.get_event_loop()  # if none runs, the one that grpc has just used for the interceptor channel
         self.loop = self._loop = loop  # the second is the name in grpcio, which others read
         """The event loop that the channel belongs to."""
-        shares = connector is None and setup.clock is None and setup.rng is None and keeps_time(loop)  # SH-1: one clock
-        key = self._key if shares else None
-        self._clock = clock = setup.clock or LoopClock(loop)
-        rng = setup.rng or CHANCE
-        pool_setup = PoolSetup(target, setup.policy, setup.pooling, clock, rng, core_options, key)
-
-        # It may not refer to this channel or its settings, because the pool may outlive both.
-        def make_connector(endpoint: str) -> core_connector.CoreConnector | Connector[CoroutineConnection]:
-            if connector is not None:
-                return connector
-            there, dial_options = pool_setup.dialled(endpoint)
-            return core_connector.CoreConnector(
-                there, credentials, dial_options, compression, pool_setup.policy, clock=clock, loop=loop
-            )
-
-        # SH-2: channels with TLS have separate pools, as in grpcio.
-        self._pool = shared_pool(
-            None if credentials is not None else key,
-            loop,
-            lambda: ConnectionPool(pool_setup, Shares(), connector=make_connector, loop=loop),
-        )
+        home = clock_of(loop)
+        self._clock = clock = setup.clock or home
+        key = self._key if connector is None and home.keeps_time else None  # SH-1: one clock
+        self._pool = pool_for(PoolSetup(setup, clock, key, credentials, compression), loop, connector)
         self.picks = self._pool.picks
         self._listeners = Listeners(setup.listeners, loop)
-        self._pending = PendingCalls(target, loop, proxied=is_proxied(target, core_options))
+        self._pending = PendingCalls(setup.target, loop, proxied=is_proxied(setup.target, setup.core_options))
         self._connections = Share(self._pool, self._pending, self._listeners, loop)
         # A pending call keeps the channel alive, and the channel keeps its share alive. A strong reference back to the
         # share would complete a cycle.
@@ -124,16 +100,11 @@ class Channel(CallingChannel, grpc.aio.Channel):
         if setup.hooks is not None:
             from grpc_backoff.aio.hooks import Hooks  # noqa: PLC0415 - few channels have any
 
-            hooks = Hooks(setup.hooks, target, clock, loop)
-        self.calls = Calls(
-            setup,
-            pending=self._pending,
-            hooks=hooks,
-            listeners=self._listeners,
-            clock=clock,
-            loop=loop,
-            rng=rng,
+            hooks = Hooks(setup.hooks, setup.target, clock, loop)
+        self.calls = CallEnvironment(
+            setup, pending=self._pending, hooks=hooks, listeners=self._listeners, clock=clock, loop=loop
         )
+        """The environment that the channel's calls share."""
         self._rest: asyncio.Task[None] | None = None
         """Closes what is left to close after `close` was cancelled."""
         self.closing = False
@@ -181,10 +152,12 @@ class Channel(CallingChannel, grpc.aio.Channel):
             raise ValueError(f"grace must be non-negative, got {grace}.")
         if self._is_inherited:
             self.closing = True  # its threads and sockets are the parent's
-            return
-        if not is_here(self.loop):
+        elif is_here(self.loop):
+            await self._close_here(grace)
+        else:
             await self._close_elsewhere(grace)
-            return
+
+    async def _close_here(self, grace: float | None) -> None:
         self.closing = True
         if self._source is not None:
             self._source.close()
@@ -201,8 +174,10 @@ class Channel(CallingChannel, grpc.aio.Channel):
             try:
                 await self._finish(max(0.0, end - self._clock.now()) or None)
             except asyncio.CancelledError:
-                self._rest = self.loop.create_task(self._finish(None), context=Context())
+                self._rest = Context().run(self.loop.create_task, self._finish(None))
                 raise
+
+    _close = close  # other libraries call it by this name of grpcio's
 
     async def _finish(self, grace: float | None) -> None:
         """End the calls and close what the channel has; harmless if part of it has been done."""
@@ -224,7 +199,7 @@ class Channel(CallingChannel, grpc.aio.Channel):
             self.calls.close()
             self._connections.leave()
             self._pending.cancel()
-        self._rest = asyncio.get_running_loop().create_task(self._finish_elsewhere(), context=Context())
+        self._rest = Context().run(asyncio.get_running_loop().create_task, self._finish_elsewhere())
         await asyncio.shield(self._rest)  # nothing can be made up for on the channel's own loop
 
     async def _finish_elsewhere(self) -> None:
@@ -263,6 +238,10 @@ class Channel(CallingChannel, grpc.aio.Channel):
                 self.loop.call_soon_threadsafe(self._connections.want)
         return grpc.ChannelConnectivity[state.name]
 
+    @property
+    def _channel(self) -> CoreStandIn:
+        return CoreStandIn(self.target, self.get_state)
+
     async def wait_for_state_change(self, last_observed_state: grpc.ChannelConnectivity) -> None:
         """Wait until the channel's state differs from `last_observed_state`."""
         self.refuse_if_closed()
@@ -289,7 +268,7 @@ def _inherit() -> CoreUse:
     """Leave the parent's channels untouched in the child of a fork (FK-1)."""
     found = [channel for channel in _channels if not channel.closing]
     _inherited.extend(found)
-    _inherited.extend([connection.leave_alone() for connection in core_connector.connections])
+    _inherited.extend([connection.leave_alone() for connection in connections])
     for channel in found:
         channel.leave_alone()
     _channels.clear()
@@ -297,79 +276,3 @@ def _inherit() -> CoreUse:
 
 
 at_fork(_inherit)
-
-
-def _substituted(
-    target: str, options: Any, credentials: object, compression: Any, interceptors: Any = None
-) -> grpc.aio.Channel:
-    """Return one of this library's channels, or grpcio's own for the interceptors of one of them."""
-    secure = None if credentials is None else grpc.ChannelCredentials(credentials)
-    if interceptor_channel.is_being_made():
-        return core_channel(target, secure, options, compression, interceptors)
-    with interceptor_channel.made_within():
-        return Channel(target, secure, options, compression, interceptors)
-
-
-Substitute = substitute(GrpcioChannel, _substituted)
-
-
-def insecure_channel(
-    target: str,
-    options: Options | None = None,
-    compression: grpc.Compression | None = None,
-    interceptors: Interceptors | None = None,
-    **settings: Unpack[ChannelSettings],
-) -> Channel:
-    """Create a channel without TLS, as `grpc.aio.insecure_channel` does.
-
-    Args:
-        target: the server's address, as in grpc. A URL, or a port above 65535, is rejected, because grpc cannot dial
-            it.
-        options: channel options; `docs/reference/options.md` lists those that affect the backoff.
-        compression: the compression for the channel's calls, as in grpc.
-        interceptors: as in grpc. They see the wait for a connection as part of the call.
-        settings: this library's own arguments, by keyword: `policy`, `config`, `listeners`, `rng`, `clock`, `retry`,
-            `retry_budget` and `retry_hooks`; see `ChannelSettings`.
-
-    Raises:
-        grpc_backoff.OptionError: a `ValueError` that names the option, its value and what was expected (CH-10).
-        grpc_backoff.ConfigError: a `ValueError` that names the file, the key, the value and what was expected (BP-4).
-        grpc_backoff.ForkError: this process was forked while channels were open, so grpcio would hang or crash (FK-1).
-    """
-    return _made(target, None, options, compression, interceptors, settings)
-
-
-def secure_channel(
-    target: str,
-    credentials: ChannelSecurity,
-    options: Options | None = None,
-    compression: grpc.Compression | None = None,
-    interceptors: Interceptors | None = None,
-    **settings: Unpack[ChannelSettings],
-) -> Channel:
-    """Create a channel with credentials, as `grpc.aio.secure_channel` does.
-
-    `credentials` are as in grpc; or `grpc_backoff.tls_files(...)`, whose files are watched; or a function that returns
-    `grpc.ChannelCredentials`, which a thread calls for each attempt (PO-10). The other arguments, and the other errors,
-    are those of `insecure_channel`.
-
-    Raises:
-        TypeError: `credentials` are none of these.
-    """
-    from grpc_backoff.engine.credentials import security_of  # noqa: PLC0415 - many channels have no credentials
-
-    return _made(target, security_of(credentials), options, compression, interceptors, settings)
-
-
-def _made(
-    target: str,
-    credentials: grpc.ChannelCredentials | CredentialsSource | None,
-    options: Options | None,
-    compression: grpc.Compression | None,
-    interceptors: Interceptors | None,
-    settings: ChannelSettings,
-) -> Channel:
-    if interceptor_channel.is_being_made():  # the function that was called has replaced grpc's
-        chain = interceptor_channel.passed_on(interceptors)
-        return cast("Channel", core_channel(target, cast("Any", credentials), options or (), compression, chain))
-    return Channel(target, credentials, options, compression, interceptors, **settings)

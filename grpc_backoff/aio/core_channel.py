@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 import weakref
 from abc import abstractmethod
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine
 from contextvars import Context
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,22 +14,77 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import grpc.aio
 
-from grpc_backoff.aio.finished import fail_call, release_core
+from grpc_backoff.aio.finished import fail_call, release_core, release_cores, wait_for_calls
 from grpc_backoff.aio.loops import until_done
-from grpc_backoff.aio.stream_attempt import StreamAttempt
-from grpc_backoff.decide.calls.call_texts import LIVENESS_METHOD, LIVENESS_SERVICE, WATCH_METHOD, proxy_header
-from grpc_backoff.engine.gate import GatedConnection, LivenessReply
+from grpc_backoff.aio.peer_calls import ask_peer, watch_health
+from grpc_backoff.engine.gate import GatedConnection
 from grpc_backoff.grpcio import aio_private
-from grpc_backoff.grpcio.private import CANCELLED_DETAILS, exclude_service
+from grpc_backoff.grpcio.aio_private import STATES
+from grpc_backoff.grpcio.private import CANCELLED_DETAILS
 
 if TYPE_CHECKING:
+    from grpc_backoff.engine.gate import LivenessReply
     from grpc_backoff.grpcio.shapes import AsyncioCoreCall
+
+
+class StateWatch:
+    """Notices when a channel of the core leaves a state.
+
+    A cancelled watch would remain in the core, which would later report to a loop that may no longer exist. So watches
+    are never cancelled; closing the channel ends them.
+
+    Attributes:
+        notices: what the core is still to notify.
+    """
+
+    __slots__ = ("_loop", "_number", "_state", "notices")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.notices: set[asyncio.Future[object]] = set()
+        self._loop = loop
+        self._state: int | None = None
+        self._number = 0
+        """How many states have been watched; only the end of the latest one is told."""
+
+    def begin(self, channel: grpc.aio.Channel, state: int, shown: int, left: Callable[[], None]) -> None:
+        """Call `left` when the core has left this state, instead of one that was passed before.
+
+        Both states are the core's integers; `shown` is the current one.
+        """
+        if self._state == state:
+            return
+        self._state = state
+        self._number += 1
+        leave = partial(self._leave, self._number, left)
+        if shown == state:
+            # Without a task, which a loop that ends would cancel.
+            self._advance(channel.wait_for_state_change(STATES[state]), leave)
+        else:
+            # There is nothing to wait for. A channel without a valid target would never notify, even when it is closed.
+            self._loop.call_soon(leave, context=Context())
+
+    def _advance(self, waiting: Any, leave: Callable[[], None], notice: asyncio.Future[object] | None = None) -> None:
+        """Go on with `waiting`, a coroutine, after the notice for which it has waited."""
+        if notice is not None:
+            self.notices.discard(notice)
+        try:
+            notice = waiting.send(None)
+        except (StopIteration, grpc.aio.UsageError):  # the core has left it, or the channel was closed
+            self._loop.call_soon(leave, context=Context())
+            return
+        assert notice is not None, "the core notifies through a future"
+        setattr(notice, "_asyncio_future_blocking", False)  # noqa: B010 - as a task does with what it waits for
+        self.notices.add(notice)
+        notice.add_done_callback(partial(self._advance, waiting, leave), context=Context())
+
+    def _leave(self, number: int, left: Callable[[], None]) -> None:
+        if number == self._number:
+            self._state = None
+            left()
+
 
 _LAST_NOTICE = 1.0
 """How long to wait for the core's notifications about a closed channel, in seconds; they take a millisecond."""
-
-_POLL, _POLLS = 0.01, 25
-"""How often, in seconds, and how many times to check for the server's status of a call whose write has failed."""
 
 
 def _shut_down(_try_to_connect: bool) -> int:
@@ -60,11 +114,7 @@ NO_CHANNEL: Any = _NoChannel()
 
 
 class CoreChannel(GatedConnection):
-    """One C-core channel, with its calls and the watch on its state: a connection, as far as calls use it.
-
-    A cancelled watch would remain in the core, which would later report to a loop that may no longer exist. So watches
-    are never cancelled; closing the channel ends them.
-    """
+    """One C-core channel, with its calls and the watch on its state: a connection, as far as calls use it."""
 
     running = 0
     """How many calls are running."""
@@ -76,7 +126,7 @@ class CoreChannel(GatedConnection):
         """Take ownership of a new channel; `now` returns the time of the end of a call, in seconds."""
         self.channel: grpc.aio.Channel = channel
         self.check = aio_private.state_check(channel)
-        self.left = -math.inf
+        self.used = -math.inf
         """When a call on this channel last ended, in seconds on the connector's clock."""
         self.heard = -math.inf
         """When the peer last showed that it is alive, by an answer or a message; only noted if the peer is watched."""
@@ -84,37 +134,34 @@ class CoreChannel(GatedConnection):
         self.last_state: int | None = None
         """The channel's last state, as the core's integer, once it is closed or given up; None while it is open."""
         self._loop = loop
-        self._now = now
+        self.clock_now = now
         self.owners: dict[weakref.ref[grpc.aio.Call], object] = {}
         """The owners of the calls; a plain dictionary, because the methods of weak ones are written in Python."""
         self.forget = self.owners.pop
         self._unread: list[tuple[weakref.ref[grpc.aio.Call], AsyncioCoreCall]] = []
         """The calls that ended with a status of grpcio's own, and the core's. The core keeps each of them, and so its
         channel, until its responses have been read or it is cancelled, also if the program has dropped the call."""
-        self._watched: int | None = None
-        self._asked = 0
-        """How many watches were asked for; only the end of the latest one is looked at."""
+        self._watch = StateWatch(loop)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._asking: asyncio.Task[None] | None = None
-        self._notices: set[asyncio.Future[object]] = set()
+        self._liveness_call: asyncio.Task[None] | None = None
 
     # For subclasses to implement. Both are called until the channel is closed or given up.
 
     @abstractmethod
-    def look(self, *, left: bool = False) -> None:
-        """Draw conclusions from a change; `left` is whether the core has left the state that is watched.
+    def look(self) -> None:
+        """Draw conclusions from a change.
 
-        Other changes are the first answer of the server, the end of each call before that, and the end of the last call
-        on a retired channel, which is to be closed then.
+        Changes are the first answer of the server, the end of each call before that, and the end of the last call on a
+        retired channel, which is to be closed then.
         """
 
     @abstractmethod
     def _judge(self, call: grpc.aio.Call) -> bool:
         """Return whether the server has answered a call that has just ended."""
 
-    def _look_if_open(self, *, left: bool = False) -> None:
+    def _changed(self) -> None:
         if self.last_state is None:
-            self.look(left=left)
+            self.look()
 
     # Its calls.
 
@@ -138,102 +185,66 @@ class CoreChannel(GatedConnection):
     def ended(self) -> None:
         """Record the end of a call."""
         self.running -= 1
-        self.left = self._now()
+        self.used = self.clock_now()
         if self.retired and not self.running:
-            self._look_if_open()
+            self._changed()
 
-    def _stream_ended(self, held: weakref.ref[grpc.aio.Call]) -> None:
+    def _stream_ended(self, reference: weakref.ref[grpc.aio.Call]) -> None:
         """Keep the core's call if its write has failed, so that closing the channel can cancel it."""
-        call = held()
+        call = reference()
         if call is not None and aio_private.has_stand_in(core := aio_private.core_call(call)):
             self._unread = [pair for pair in self._unread if aio_private.has_stand_in(pair[1])]
-            self._unread.append((held, core))
+            self._unread.append((reference, core))
 
-    def _first_ended(self, held: weakref.ref[grpc.aio.Call]) -> None:
+    def _first_ended(self, reference: weakref.ref[grpc.aio.Call]) -> None:
         """Record the end of a call that began before the server had answered one."""
-        call, served = held(), self.served
+        call, served = reference(), self.served
         if call is not None and not served and self.last_state is None:
             self.served = self._judge(call)
         self.ended()
         if not served:
-            self._look_if_open()
+            self._changed()
 
     def note_answer(self) -> None:
         """Record that the server has answered a call."""
         if not self.served:
             self.served = True
-            self._look_if_open()
+            self._changed()
 
     def calls(self) -> list[tuple[grpc.aio.Call, object]]:
         """Return every call made on this channel that is still referenced, finished or not, with its owner."""
         owners = self.owners.copy()  # as garbage, calls may disappear at any time
-        return [(call, owner) for held, owner in owners.items() if (call := held()) is not None]
+        return [(call, owner) for reference, owner in owners.items() if (call := reference()) is not None]
 
     def retire(self) -> None:
         """Accept no new calls; `look` once the running ones have ended."""
         if not self.retired:
             self.retired = True
             if not self.running:
-                self._look_if_open()
+                self._changed()
 
     def shown(self) -> int:
         """Return the channel's state, or its last one if it is closed, as the integer that grpcio's core uses."""
-        return (self.held or self.check)(False) if self.last_state is None else self.last_state
+        return (self.gated or self.check)(False) if self.last_state is None else self.last_state
 
     def quiet(self) -> float:
         """Return for how many seconds nothing has arrived from the peer; infinity if nothing has, or if unwatched."""
-        return self._now() - self.heard
+        return self.clock_now() - self.heard
 
     def hear(self) -> None:
         """Note that something has arrived from the peer."""
-        self.heard = self._now()
+        self.heard = self.clock_now()
 
     def ask(self, within: float, tell: Callable[[LivenessReply], object]) -> None:
         """Ask whether the peer is alive; see `GatedConnection.ask` (LV-1)."""
-        self._asking = self._spawn(self._ask_peer(within, tell))
-
-    async def _ask_peer(self, within: float, tell: Callable[[LivenessReply], object]) -> None:
-        exclude_service(LIVENESS_SERVICE)
-        began = self._now()
-        # Only a call with a stream of requests says when its headers have been sent.
-        begin: Callable[..., Any] = self.channel.stream_unary(LIVENESS_METHOD)
-        try:
-            call = begin([b""], timeout=within, wait_for_ready=False)
-            with contextlib.suppress(grpc.aio.AioRpcError):  # it has ended
-                await call.wait_for_connection()
-            waited, attempt = self._now() - began, StreamAttempt(call)
-            code = (await attempt.code()).name
-            proxy = proxy_header([*await attempt.initial_metadata(), *await attempt.trailing_metadata()])
-        except (grpc.aio.UsageError, asyncio.CancelledError):  # the channel has been closed
-            tell(LivenessReply(grpc.StatusCode.CANCELLED.name))
-        else:
-            tell(LivenessReply(code, waited, proxy))
+        self._liveness_call = self._spawn(ask_peer(self.channel, within, self.clock_now, tell))
 
     def listen(self, request: bytes, hear: Callable[[Any], object]) -> Callable[[], object]:
         """Begin a health Watch; see `GatedConnection.listen` (RO-1)."""
-        return self._spawn(self._listen(request, hear)).cancel
-
-    async def _listen(self, request: bytes, hear: Callable[[Any], object]) -> None:
-        from grpc_backoff.decide.connections.health_machine import Ended  # noqa: PLC0415 - few channels watch health
-
-        exclude_service(LIVENESS_SERVICE)
-        begin: Callable[..., Any] = self.channel.unary_stream(WATCH_METHOD)
-        try:
-            call = begin(request, wait_for_ready=False)
-        except grpc.aio.UsageError:  # the channel has been closed
-            return
-        try:
-            async for message in call:
-                hear(message)
-        except grpc.aio.AioRpcError as error:
-            hear(Ended(error.code().name, error.details() or ""))
-        else:
-            hear(Ended((await call.code()).name))
-        finally:
-            call.cancel()
+        return self._spawn(watch_health(self.channel, request, hear)).cancel
 
     def _spawn(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
-        task = self._loop.create_task(work, context=Context())
+        task = Context().run(self._loop.create_task, work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
@@ -243,47 +254,15 @@ class CoreChannel(GatedConnection):
         for call, _ in self.calls():
             fail_call(call, details)
 
-    def watch(self, state: int) -> None:
-        """Look when the core has left this state, instead of one that was passed before."""
-        if self._watched == state:
-            return
-        self._watched = state
-        self._asked += 1
-        if self.shown() != state:
-            # There is nothing to wait for. A channel without a valid target would never notify, even when it is closed.
-            self._loop.call_soon(self._leave, self._asked, context=Context())
-            return
-        # Without a task, which a loop that ends would cancel.
-        self._advance(self.channel.wait_for_state_change(aio_private.STATES[state]), self._asked)
-
-    def _advance(self, watch: Any, asked: int) -> None:
-        try:
-            notice: asyncio.Future[object] = watch.send(None)
-        except (StopIteration, grpc.aio.UsageError):  # the core has left it, or the channel was closed
-            self._loop.call_soon(self._leave, asked, context=Context())
-            return
-        setattr(notice, "_asyncio_future_blocking", False)  # noqa: B010 - as a task does with what it waits for
-        self._notices.add(notice)
-        notice.add_done_callback(lambda _: self._resume(notice, watch, asked), context=Context())
-
-    def _resume(self, notice: asyncio.Future[Any], watch: object, asked: int) -> None:
-        self._notices.discard(notice)
-        self._advance(watch, asked)
-
-    def _leave(self, asked: int) -> None:
-        if asked == self._asked:
-            self._watched = None
-            self._look_if_open(left=True)
-
     def leave_alone(self) -> object:
         """Accept no calls and do not touch the core any more: it belongs to another process; return what to keep."""
         kept = self._let_go(), self._tasks, self.calls(), self._unread
-        self._tasks, self.owners, self._unread, self._asking, self.running = set(), {}, [], None, 0
+        self._tasks, self.owners, self._unread, self._liveness_call, self.running = set(), {}, [], None, 0
         return kept
 
     def is_used(self) -> bool:
         """Return whether calls or watches use the channel now."""
-        return bool(self.running or self._unread or self._tasks or self._notices)
+        return bool(self.running or self._unread or self._tasks or self._watch.notices)
 
     def give_up(self) -> grpc.aio.Channel:
         """Leave the open channel to another owner, and take it for closed; finished calls release it."""
@@ -293,7 +272,7 @@ class CoreChannel(GatedConnection):
 
     def _let_go(self) -> grpc.aio.Channel:
         """Take the channel for closed, and return it to be kept or used by another owner."""
-        self.retired, self.held, self.last_state = True, None, aio_private.SHUTDOWN_NUMBER
+        self.retired, self.gated, self.last_state = True, None, aio_private.SHUTDOWN_NUMBER
         self.check = _shut_down
         channel, self.channel = self.channel, NO_CHANNEL
         return channel
@@ -308,7 +287,7 @@ class CoreChannel(GatedConnection):
         running = [call for call, _ in self.calls() if not call.done()] if grace else []
         try:
             if grace and running:  # before 1.8x, grpcio's own grace period misses some calls
-                await _ended(running, grace, self._loop)
+                await wait_for_calls(running, grace)
         finally:
             self.last_state = self.shown()
             await self.channel.close()
@@ -316,16 +295,16 @@ class CoreChannel(GatedConnection):
                 for call, _ in self.calls():
                     call.cancel()
             while self._unread:  # keep none of them, because each keeps the core's channel
-                held, core = self._unread.pop()
-                if not lost or held() is None:
+                reference, core = self._unread.pop()
+                if not lost or reference() is None:
                     core.cancel(CANCELLED_DETAILS)
             if self.owners:
-                await _release_all([call for call, _ in self.calls()])
-            if self._asking is not None:  # before 1.8x, grpcio does not end a call that waits for its connection
-                self._asking.cancel()
-            await until_done(*self._tasks, *self._notices, within=_LAST_NOTICE)
+                await release_cores([call for call, _ in self.calls()])
+            if self._liveness_call is not None:  # before 1.8x, grpcio does not end a call that waits for its connection
+                self._liveness_call.cancel()
+            await until_done(*self._tasks, *self._watch.notices, within=_LAST_NOTICE)
 
-    async def close_at_last(self) -> None:
+    async def on_loop_end(self) -> None:
         """Close the channel because its event loop ends, so that the core reports nothing to the loop after that."""
         await self.close_channel()
         self.last_state = aio_private.SHUTDOWN_NUMBER
@@ -336,41 +315,11 @@ class CoreChannel(GatedConnection):
         running = [call for call in own if not call.done()]
         try:
             if running:
-                await _ended(running, grace or 0.0, self._loop)
+                await wait_for_calls(running, grace or 0.0)
         finally:
             for call in running:
                 call.cancel()
-            await _release_all(own)
-
-
-async def _ended(calls: Iterable[grpc.aio.Call], within: float, loop: asyncio.AbstractEventLoop) -> None:
-    """Wait until the calls have ended, up to `within` seconds."""
-    running, ended = set(calls), loop.create_future()
-
-    def end(call: grpc.aio.Call) -> None:
-        running.discard(call)
-        if not running and not ended.done():
-            ended.set_result(None)
-
-    for call in tuple(running):
-        call.add_done_callback(end)
-    await until_done(ended, within=within)
-
-
-async def _release_all(calls: Iterable[grpc.aio.Call]) -> None:
-    """Make finished calls that are still referenced release the core's channel (CB-10).
-
-    If a write to a call has failed, the call may have a status made by grpcio. The server's own status may follow, so
-    this waits a moment for it.
-    """
-    held = [call for call in calls if not release_core(call)]
-    for _ in range(_POLLS):
-        if not held:
-            return
-        await asyncio.sleep(_POLL)
-        held = [call for call in held if not release_core(call)]
-    for call in held:
-        release_core(call, stand_in=True)
+            await release_cores(own)
 
 
 def _once(callback: Callable[[], None]) -> Callable[[], None]:

@@ -21,34 +21,37 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine
 from contextvars import Context
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 import grpc
 import grpc.aio
 
 from grpc_backoff.aio.core_channel import NO_CHANNEL, CoreChannel
-from grpc_backoff.aio.loop_clock import LoopClock
-from grpc_backoff.aio.loops import close_with, is_here, until_done
+from grpc_backoff.aio.loops import clock_of, close_with, is_here, until_done
 from grpc_backoff.base.status import Loss
+from grpc_backoff.config.core_options import CoreArguments
 from grpc_backoff.decide.calls.call_texts import pays, says_goaway, shows_life
 from grpc_backoff.decide.connections import dial_machine as m
 from grpc_backoff.decide.connections.dial_texts import EXPLAIN_METHOD, EXPLAIN_SERVICE
 from grpc_backoff.decide.connections.dial_times import EXPLAIN_TIMEOUT
-from grpc_backoff.engine.core_connector import BaseConnector, LateDial, MadeWith, Tell, unheard
-from grpc_backoff.engine.core_dial import CoreDial
+from grpc_backoff.engine.core_connector import BaseConnector, Tell
+from grpc_backoff.engine.core_dial import CoreDial, LateDial
+from grpc_backoff.engine.gate import unheard
 from grpc_backoff.engine.spares import SPARES, SpareChannel
 from grpc_backoff.grpcio import aio_private
 from grpc_backoff.grpcio.private import exclude_service, has_plugin
 
 if TYPE_CHECKING:
+    from grpc_backoff.config.credentials import CredentialsSource
     from grpc_backoff.connection.clock import Clock
     from grpc_backoff.connection.connector import AttemptInFlight
+    from grpc_backoff.policy.connect import ConnectPolicy
 
 exclude_service(EXPLAIN_SERVICE)
 
 connections: WeakSet[CoreConnection] = WeakSet()
-"""Every dial and every connection of this process."""
+"""The dials of this process that are complete, and so all of its connections."""
 
 
 class CoreConnection(CoreChannel, CoreDial):
@@ -62,17 +65,17 @@ class CoreConnection(CoreChannel, CoreDial):
         channel, made, self._spare_key = owner.channel_for(limit)
         CoreChannel.__init__(self, channel, owner.loop, owner.clock.now)
         self._closing = False
-        self._question: grpc.aio.Call | None = None
-        connections.add(self)
+        self._explaining: grpc.aio.Call | None = None
         close_with(owner.loop, self)  # otherwise, the core would go on dialling after the loop's end
         self.check(True)
         self.begin(limit, made)
+        connections.add(self)  # last, because another thread may fork at any point
 
     # The connection.
 
     def last_used(self) -> float:
         """Return when a call last used the connection, in seconds on the channel's clock: now, if a call is running."""
-        return self._now() if self.running else self.left
+        return self.clock_now() if self.running else self.used
 
     def _judge(self, call: grpc.aio.Call) -> bool:
         status = aio_private.status_of(call)
@@ -84,12 +87,12 @@ class CoreConnection(CoreChannel, CoreDial):
         return False
 
     @property
-    def is_watched(self) -> bool:
-        """Whether the ends of calls are to be recorded (LV-2)."""
+    def times_calls(self) -> bool:
+        """Whether the ends of calls are to be recorded with the times when they began (LV-2)."""
         return self.unanswered is not unheard
 
-    def call_ended(self, began: float, call: grpc.aio.Call) -> None:
-        """Record the end of a call that began at the time `began`, on a connection that is watched (LV-2)."""
+    def timed_call_ended(self, began: float, call: grpc.aio.Call) -> None:
+        """Record the end of a call that began at the time `began`, in seconds on the channel's clock (LV-2)."""
         if shows_life(aio_private.code_of(call)):
             self.hear()
         else:
@@ -130,25 +133,29 @@ class CoreConnection(CoreChannel, CoreDial):
         """Step the machine with what the core shows; `left` is as in `Looked`."""
         if self._loop.is_closed():
             return  # garbage-collected calls may end that late
-        unused = self._now() - self.last_used()
+        unused = self.clock_now() - self.last_used()
         self.feed(m.Looked(self.shown(), self.running, unused, self.served, self._refused, self._dropped, left))
 
     def _notify_on(self, shown: int) -> None:
-        self.watch(shown)
+        self._watch.begin(self.channel, shown, self.shown(), self._left_state)
 
-    def _ask(self) -> None:
+    def _left_state(self) -> None:
+        if self.last_state is None:
+            self.look(left=True)
+
+    def _explain(self) -> None:
         ask: Callable[..., grpc.aio.Call] = self.channel.unary_unary(EXPLAIN_METHOD)
-        question = ask(self._connector.derived.question, wait_for_ready=False, timeout=EXPLAIN_TIMEOUT)
+        question = ask(self._connector.traits.question, wait_for_ready=False, timeout=EXPLAIN_TIMEOUT)
         self.began(question, None)
-        question.add_done_callback(self._answer)
-        self._question = question  # if nothing refers to a call, grpcio cancels it
+        question.add_done_callback(self._explained)
+        self._explaining = question  # if nothing refers to a call, grpcio cancels it
 
-    def _answer(self, question: grpc.aio.Call) -> None:
-        self._question = None  # a call that is referenced keeps the closed channel alive
+    def _explained(self, question: grpc.aio.Call) -> None:
+        self._explaining = None  # a call that is referenced keeps the closed channel alive
         status = aio_private.status_of(question)
         self.feed(m.Explained(status.code().name, status.details() or ""))
 
-    def _close(self, *, spare: bool) -> None:
+    def _dispose(self, *, spare: bool) -> None:
         if spare and self._spare_key is not None and self.last_state is None:  # it has not been closed
             SPARES.keep(self._spare_key, LoopSpare(self.give_up(), self._state.since, self._loop))
         elif not self._closing:
@@ -161,10 +168,10 @@ class PingingConnection(CoreConnection):
     def ended(self) -> None:
         """Look for a complaint, then record the end of a call."""
         if self.last_state is None:
-            self._look_for_complaint()
+            self._read_complaints()
         super().ended()
 
-    def _look_for_complaint(self) -> None:
+    def _read_complaints(self) -> None:
         if not self._complained and not self.alive():
             for call, _ in self.calls():
                 if call.done():
@@ -204,10 +211,16 @@ class SoonDial(LateDial[CoreConnection]):
 class CoreConnector(BaseConnector[CoreConnection]):
     """Creates one C-core channel for each attempt."""
 
-    def __init__(self, *arguments: Any, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
-        """Take the arguments of `BaseConnector`, and the channel's clock and event loop."""
-        super().__init__(*arguments, home=LoopClock(loop), notifies=True)
-        self.clock = clock
+    def __init__(
+        self,
+        arguments: CoreArguments,
+        credentials: grpc.ChannelCredentials | CredentialsSource | None,
+        policy: ConnectPolicy,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        """Take the arguments of `BaseConnector`, but the event loop instead of the home."""
+        super().__init__(arguments, credentials, policy, clock, clock_of(loop), notifies=True)
         self.loop = loop
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -217,7 +230,7 @@ class CoreConnector(BaseConnector[CoreConnection]):
 
     def dial(self, limit: float, tell: Tell[CoreConnection]) -> CoreConnection:
         """Start one attempt; see `BaseConnector.dial`."""
-        return (PingingConnection if self.derived.pings else CoreConnection)(self, limit, tell)
+        return (PingingConnection if self.traits.pings else CoreConnection)(self, limit, tell)
 
     async def close(self, grace: float | None) -> None:
         """Give all calls up to `grace` seconds to finish, then close every channel."""
@@ -234,11 +247,11 @@ class CoreConnector(BaseConnector[CoreConnection]):
 
     # For its connections.
 
-    def make_channel(self, made_with: MadeWith) -> grpc.aio.Channel:
+    def make_channel(self, arguments: CoreArguments) -> grpc.aio.Channel:
         """Return a new channel of the core for one attempt."""
-        target, options, compression = made_with
+        target, options, compression = arguments
         # A grpcio plugin that counts calls receives this channel's target, so it must be the target that the user gave.
-        target = target if has_plugin() else self.derived.core_target
+        target = target if has_plugin() else self.traits.target
         return aio_private.core_channel(target, self.credentials, options, compression)
 
     def spawn(self, work: Coroutine[object, object, None]) -> None:
@@ -246,6 +259,6 @@ class CoreConnector(BaseConnector[CoreConnection]):
         if self.loop.is_closed():
             work.close()
             return
-        task = self.loop.create_task(work, context=Context())
+        task = Context().run(self.loop.create_task, work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from abc import abstractmethod
 from collections.abc import Callable
 from contextvars import Context
 
 from grpc_backoff.aio.core_channel import CoreChannel
 from grpc_backoff.aio.loops import until_done
+from grpc_backoff.base.logs import Log
 from grpc_backoff.base.status import Failure, Loss, Stage
 from grpc_backoff.connection.connector import ConnectError, Connector
-from grpc_backoff.engine.core_connector import SlotConnector, Tell, unheard
+from grpc_backoff.engine.core_connector import SlotConnector, Tell
+from grpc_backoff.engine.gate import unheard
 from grpc_backoff.engine.home import Home
 
-_LOG = logging.getLogger(__name__)
+_LOG = Log(__name__)
 
 
 class CoroutineConnection(CoreChannel):
@@ -51,7 +52,7 @@ class CoroutineConnector(SlotConnector[CoroutineConnection]):
         super().__init__()
         self.shared = shared
         shared.slots += 1
-        self._counts = 1
+        self._released = False
         self.home = home
         self.open: set[CoroutineConnection] = set()
         self._loop = loop
@@ -62,7 +63,7 @@ class CoroutineConnector(SlotConnector[CoroutineConnection]):
         attempt = _AttemptTask(self.shared.connector, tell)
         # Use a new context, because the task outlives the call that happened to start it, and must not keep the call's
         # context alive.
-        task = attempt.task = self._loop.create_task(self._run(attempt, limit), context=Context())
+        task = attempt.task = Context().run(self._loop.create_task, self._run(attempt, limit))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return attempt
@@ -104,8 +105,9 @@ class CoroutineConnector(SlotConnector[CoroutineConnection]):
 
         If this was cancelled, it is called again.
         """
-        self.shared.slots -= self._counts
-        self._counts = 0
+        if not self._released:
+            self._released = True
+            self.shared.slots -= 1
         self.retire()
         if not self.shared.slots:
             await self.shared.connector.close(grace)

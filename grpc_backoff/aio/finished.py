@@ -1,4 +1,4 @@
-"""Makes finished calls release grpc's core.
+"""How grpc's own calls end: waits for that, fails them, and makes finished ones release the core.
 
 A grpc call object keeps the core's call alive, and the core's call keeps its channel alive. So if a program stores an
 exception whose traceback refers to a call, a core channel that was closed long ago stays alive, and so does its
@@ -12,16 +12,23 @@ attributes. If a release of grpcio names them differently, the call is left unch
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+import grpc
 import grpc.aio
 
+from grpc_backoff.aio.loops import until_done
 from grpc_backoff.grpcio.aio_private import is_stand_in, status_of, unavailable
+from grpc_backoff.grpcio.private import CANCELLED_DETAILS
 
 if TYPE_CHECKING:
     from grpc_backoff.grpcio.shapes import AsyncioCoreCall, CoresStatus, Pairs
+
+_POLL, _POLLS = 0.01, 25
+"""How often, in seconds, and how many times to check for the server's status of a call whose write has failed."""
 
 
 class _FinishedCall:
@@ -160,3 +167,40 @@ def release_core(call: grpc.aio.Call, *, stand_in: bool = False) -> bool:
         return True
     call._cython_call = finished  # type: ignore[attr-defined]  # noqa: SLF001
     return True
+
+
+async def wait_for_calls(calls: Iterable[grpc.aio.Call], within: float) -> None:
+    """Wait until the calls have ended, up to `within` seconds."""
+    running, ended = set(calls), asyncio.get_running_loop().create_future()
+
+    def end(call: grpc.aio.Call) -> None:
+        running.discard(call)
+        if not running and not ended.done():
+            ended.set_result(None)
+
+    for call in tuple(running):
+        call.add_done_callback(end)
+    await until_done(ended, within=within)
+
+
+async def release_cores(calls: Iterable[grpc.aio.Call]) -> None:
+    """Make finished calls that are still referenced release the core's channel (CB-10).
+
+    If a write to a call has failed, the call may have a status made by grpcio. The server's own status may follow, so
+    this waits a moment for it.
+    """
+    left = [call for call in calls if not release_core(call)]
+    for _ in range(_POLLS):
+        if not left:
+            return
+        await asyncio.sleep(_POLL)
+        left = [call for call in left if not release_core(call)]
+    for call in left:
+        release_core(call, stand_in=True)
+
+
+def cancelled_here() -> grpc.aio.AioRpcError:
+    """Return the status of a call that its own program has cancelled, as an error."""
+    return grpc.aio.AioRpcError(
+        grpc.StatusCode.CANCELLED, grpc.aio.Metadata(), grpc.aio.Metadata(), CANCELLED_DETAILS, ""
+    )

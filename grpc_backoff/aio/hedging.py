@@ -14,8 +14,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from grpc_backoff.aio.arities import StreamResponse, UnaryResponse
-from grpc_backoff.aio.call import CANCELLED, Call
+from grpc_backoff.aio.call import Call, StreamResponse, UnaryResponse
 from grpc_backoff.aio.core_channel import CoreChannel
 from grpc_backoff.aio.ordered_timers import OrderedTimers
 from grpc_backoff.decide.calls import call_machine as m
@@ -81,14 +80,12 @@ class _HedgedCall(Call):
 
     def _carry_out(self, effect: h.Effect) -> None:
         if isinstance(effect, h.Choose):
-            self._attempt = None if effect.copy is None else self._copies.pop(effect.copy)[0]
+            self.attempt = None if effect.copy is None else self._copies.pop(effect.copy)[0]
             self._leave_others(effect.at)
             effect = effect.end
         if isinstance(effect, h.EmitAtEnd):
-            ended = partial(self._chosen_ended, self._attempt, effect)
-            aio_private.core_call(self._attempt).add_done_callback(ended)
-        elif effect is m.AS_ATTEMPT:
-            self._settle(self._attempt or self._error or CANCELLED)
+            ended = partial(self._chosen_ended, self.attempt, effect)
+            aio_private.core_call(self.attempt).add_done_callback(ended)
         else:
             super()._carry_out(effect)
             if self._has_outcome():
@@ -149,14 +146,13 @@ class _HedgedStream(_HedgedCall, StreamResponse, grpc.aio.UnaryStreamCall[object
         response, self._ahead = self._ahead, grpc.aio.EOF
         if response is grpc.aio.EOF:
             response = await anext(aiter(attempt), grpc.aio.EOF)
-        if (
-            response is grpc.aio.EOF and not aio_private.core_call(attempt).is_ok()
-        ):  # the iterator raises its error only once
+        # The iterator raises its error only once.
+        if response is grpc.aio.EOF and not aio_private.core_call(attempt).is_ok():
             if aio_private.is_cancelled_here(attempt):
                 raise asyncio.CancelledError
             raise aio_private.status_of(attempt)
         return response
 
 
-HEDGED_CALLS: dict[str, type[Call]] = {"unary_unary": _HedgedUnary, "unary_stream": _HedgedStream}
+HEDGED_CALL_CLASSES: dict[str, type[Call]] = {"unary_unary": _HedgedUnary, "unary_stream": _HedgedStream}
 """The classes of hedged calls, by the name of the channel method that creates the multicallable."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 from contextvars import Context
 from functools import partial
 from typing import TYPE_CHECKING
 
+from grpc_backoff.base.logs import Log
 from grpc_backoff.decide.calls.call_machine import Hook, Metadata
-from grpc_backoff.engine.hooks import ChannelHooks, Done, Run
+from grpc_backoff.engine.hooks import ChannelHooks, Done, HookRun
 
 if TYPE_CHECKING:
     from grpc_backoff.config.hooks import FailedCall, RetryHooks
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Hooks(ChannelHooks):
     """One channel's hooks, and the tasks in which they run."""
 
-    _log = logging.getLogger(__name__)
+    _log = Log(__name__)
 
     def __init__(self, hooks: RetryHooks, target: str, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(hooks, target, clock.now)
@@ -36,7 +36,7 @@ class Hooks(ChannelHooks):
         run = self._prepare(hook, began, context, done)
         if run is not None:
             # In a copy, because an eagerly started task cannot enter the context of the task that creates it.
-            task = self._loop.create_task(_call(run, failed), context=run.context)
+            task = run.context.run(self._loop.create_task, _call(run, failed))
             self.tasks.add(task)
             task.add_done_callback(partial(self._ended, run.over))
 
@@ -62,6 +62,6 @@ class Hooks(ChannelHooks):
         return self.tasks - {asyncio.current_task()}
 
 
-async def _call(run: Run, failed: FailedCall) -> Metadata | None:
+async def _call(run: HookRun, failed: FailedCall) -> Metadata | None:
     answer = run.function(failed)
     return run.read(await answer if inspect.isawaitable(answer) else answer)

@@ -23,10 +23,10 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from grpc_backoff.config.channel_settings import typed_pairs
+from grpc_backoff.config.core_options import typed_pairs
 from grpc_backoff.engine.method import Arguments
-from grpc_backoff.grpcio.aio_private import GrpcioChannel, constructors, core_channel
-from grpc_backoff.grpcio.private import NOWHERE, UNSEEN, inner_credentials
+from grpc_backoff.grpcio.aio_private import GrpcioChannel, close_intercepted, constructors, core_channel
+from grpc_backoff.grpcio.private import NOWHERE, UNSEEN, for_one_channel, inner_credentials
 
 Constructor = Callable[..., grpc.aio.Channel]
 Forward = Callable[[grpc.aio.ClientCallDetails, object], object]
@@ -91,14 +91,7 @@ class InterceptorChannel:
         known = None if interceptors else self._known_as(make)
         if known in _accepted:
             return {arity: [] for arity in LISTS}
-        outer, _making.chain = _making.chain, [*(interceptors or ()), *_LAST.values()]
-        security = () if self.credentials is None else (self.credentials,)
-        # Pass the interceptors by keyword, because that is where tracing libraries look for them.
-        named = {"options": self._options, "compression": self._compression, "interceptors": _making.chain}
-        try:
-            made = make(self._target, *security, **named)
-        finally:
-            _making.chain = outer
+        made = self._made_by(make, [*(interceptors or ()), *_LAST.values()])
         found = {arity: [one for one in _listed(made, arity) if one is not _LAST[arity]] for arity in LISTS}
         self.always = type(made) is not GrpcioChannel
         if self.always or any(found.values()):
@@ -108,6 +101,17 @@ class InterceptorChannel:
             while len(_accepted) > _MOST_ACCEPTED:
                 _accepted.pop(next(iter(_accepted)), None)
         return found
+
+    def _made_by(self, make: Constructor, chain: Interceptors) -> grpc.aio.Channel:
+        outer, _making.chain = _making.chain, chain
+        security = () if self.credentials is None else (for_one_channel(self.credentials),)
+        try:
+            # Pass the interceptors by keyword, because that is where tracing libraries look for them.
+            return make(
+                self._target, *security, options=self._options, compression=self._compression, interceptors=chain
+            )
+        finally:
+            _making.chain = outer
 
     def _known_as(self, make: Constructor) -> Hashable | None:
         """Return a key for the arguments that grpc checks; None if `make` may check anything else.
@@ -143,7 +147,7 @@ class InterceptorChannel:
     async def close(self, grace: float | None) -> None:
         """Close the interceptor channel; calls still running after `grace` seconds are cancelled."""
         if self._channel is not None:
-            await self._channel.close(grace)
+            await close_intercepted(self._channel, grace)
 
 
 def is_being_made() -> bool:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterable
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
 from grpc_backoff.aio.loops import raise_soon
-from grpc_backoff.config.channel_settings import Listener
+from grpc_backoff.base.logs import Log
+from grpc_backoff.config.channel_setup import Listener
 from grpc_backoff.decide.connections.happened import Happened
 from grpc_backoff.telemetry.log import listens, log_event
 
 if TYPE_CHECKING:
     from grpc_backoff.decide.calls.events import CallEvent
 
-_LOG = logging.getLogger(__name__)
+_LOG = Log(__name__)
 
 
 def tell(listeners: Iterable[Listener], event: Any, loop: asyncio.AbstractEventLoop) -> None:

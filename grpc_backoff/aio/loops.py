@@ -1,4 +1,4 @@
-"""The event loop that a channel belongs to, and what happens when the channel is used on another one.
+"""The event loop that a channel belongs to: its clock, what runs there, what ends with it, and what another may use.
 
 Like grpc's own channels, a channel belongs to the loop on which it was created: calls and waits work only there.
 Closing works on any loop.
@@ -7,18 +7,31 @@ Closing works on any loop.
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import suppress
+from contextvars import Context
 from typing import TYPE_CHECKING, Any, Protocol
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 
 from grpc_backoff.base.base_errors import WrongLoopError
+from grpc_backoff.base.clocks import monotonic
+
+if TYPE_CHECKING:
+    from grpc_backoff.connection.clock import TimerHandle
+
+    class Closing(Protocol):
+        """What is closed with its event loop at the latest."""
+
+        async def on_loop_end(self) -> None:
+            """Close, while the loop still runs."""
+
 
 _LOOK = 0.1
 """How often to check whether the other loop is still running, in seconds."""
 _LATE = 90.0
 """How far a loop's time may lag behind, in seconds: uvloop's clock shows the time at which the loop's turn began."""
+_EARLY = 0.001
+"""How many seconds a timer may be early: event loops that count in milliseconds round."""
 
 
 def is_here(home: asyncio.AbstractEventLoop) -> bool:
@@ -29,9 +42,77 @@ def is_here(home: asyncio.AbstractEventLoop) -> bool:
         return False
 
 
-def keeps_time(loop: asyncio.AbstractEventLoop) -> bool:
-    """Return whether the loop's clock is the machine's monotonic clock, which different loops have in common."""
-    return abs(loop.time() - time.monotonic()) < _LATE
+class LoopClock:
+    """An asyncio event loop's clock, and the loop as a `Home`; each loop has one, which `clock_of` returns."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Use the loop's own time and timers."""
+        self._loop = loop
+        # asyncio's own loops use `time.monotonic` as their clock. Call it directly, because every RPC reads the time
+        # several times.
+        own = getattr(loop.time, "__func__", None) is not asyncio.BaseEventLoop.time
+        self.now = loop.time if own else monotonic
+        self._punctual = getattr(loop.call_at, "__func__", None) is asyncio.BaseEventLoop.call_at
+
+    @property
+    def keeps_time(self) -> bool:
+        """Whether the loop's clock is the machine's, which all loops have in common; one for tests may be stopped."""
+        return abs(self._loop.time() - monotonic()) < _LATE
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> TimerHandle:
+        """Call `callback` once when the loop's clock reaches `when`, in seconds, or soon after."""
+        # Use a new context, because the timer outlives the call that happened to arm it.
+        if self._punctual:
+            return self._loop.call_at(when, callback, context=Context())
+        return _UnhurriedTimer(self._loop, when, callback)
+
+    def post(self, work: Callable[[], None], /) -> None:
+        """Run `work` on the loop soon; see `Home.post`."""
+        # Use a new context, because the work must not keep the poster's context alive.
+        self._loop.call_soon_threadsafe(work, context=Context())
+
+    def is_here(self) -> bool:
+        """Return whether the calling code runs on the loop."""
+        return is_here(self._loop)
+
+    def is_closed(self) -> bool:
+        """Return whether the loop is closed."""
+        return self._loop.is_closed()
+
+
+_clocks: WeakValueDictionary[asyncio.AbstractEventLoop, LoopClock] = WeakValueDictionary()
+
+
+def clock_of(loop: asyncio.AbstractEventLoop) -> LoopClock:
+    """Return the clock of a loop, which is one home, however many channels it has."""
+    clock = _clocks.get(loop)
+    if clock is None:
+        clock = _clocks[loop] = LoopClock(loop)
+    return clock
+
+
+class _UnhurriedTimer:
+    """A timer on an event loop whose own timers may be early: Qt's are, by up to a twentieth of their time."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, when: float, callback: Callable[[], None]) -> None:
+        self._loop, self._when, self._callback, self._context = loop, when, callback, Context()
+        self._arm()
+
+    def _arm(self) -> None:
+        self._handle: TimerHandle | None = self._loop.call_at(self._when, self._fired, context=self._context)
+
+    def _fired(self) -> None:
+        self._handle = None  # its callback refers to this object, which would be left to the collector
+        if self._when - self._loop.time() > _EARLY:
+            self._arm()
+        else:
+            self._callback()
+
+    def cancel(self) -> None:
+        """Cancel the callback; harmless if it has already run."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
 
 
 def refuse_elsewhere(home: asyncio.AbstractEventLoop, target: str) -> None:
@@ -51,15 +132,6 @@ def refuse_elsewhere(home: asyncio.AbstractEventLoop, target: str) -> None:
             "inside the coroutine that uses it, not before asyncio.run(), and create one for each loop; or submit the "
             "call to the channel's loop with asyncio.run_coroutine_threadsafe()."
         )
-
-
-if TYPE_CHECKING:
-
-    class Closing(Protocol):
-        """What is closed with its event loop at the latest."""
-
-        async def close_at_last(self) -> None:
-            """Close, while the loop still runs."""
 
 
 _open: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[WeakSet[Closing], AsyncGenerator[None, None]]] = (
@@ -88,7 +160,7 @@ async def _close_at_last(things: WeakSet[Closing]) -> AsyncGenerator[None, None]
         yield
     finally:
         _open.pop(asyncio.get_running_loop(), None)  # the generator refers to its loop, which would live on
-        await asyncio.gather(*(thing.close_at_last() for thing in tuple(things)), return_exceptions=True)
+        await asyncio.gather(*(thing.on_loop_end() for thing in tuple(things)), return_exceptions=True)
 
 
 async def until_done(*awaited: asyncio.Future[Any], within: float | None = None) -> None:

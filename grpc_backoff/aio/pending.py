@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 
 from grpc_backoff.aio.call_errors import NoConnectionError
 from grpc_backoff.aio.loops import until_done
+from grpc_backoff.base.status import State
 from grpc_backoff.decide.calls.call_machine import Missed, NotConnected
 from grpc_backoff.engine import pending
 from grpc_backoff.engine.pending import READY, AnyCall
 
 if TYPE_CHECKING:
-    from grpc_backoff.aio.shares import Share
+    from grpc_backoff.aio.pool import Share
+
+_TRANSIENT_FAILURE = State.TRANSIENT_FAILURE  # up to Python 3.11, access to a member is slow
 
 
 class PendingCalls(pending.PendingCalls):
@@ -34,8 +37,8 @@ class PendingCalls(pending.PendingCalls):
 
         If the key is in backoff, its last failure also applies to calls that ask for a connection now (SH-3).
         """
-        pool = self.pool
-        failing, full = pool.want(), pool.waits_for_room
+        failing, pool = self.pool.want() is _TRANSIENT_FAILURE, self.pool.pool
+        full = pool.waits_for_room
         if full:
             self._loop.call_soon(pool.fill)  # when the call is in the queue
         if failing:
@@ -66,7 +69,8 @@ class PendingCalls(pending.PendingCalls):
             finally:
                 self._starting.discard(call)
             if call in self._waiting:  # the connection was lost before the call could use it
-                missed = Missed(self.pool.made, self.pool.is_paid)
+                pool = self.pool.pool
+                missed = Missed(pool.made, pool.is_paid)
                 for other in waiting[turn + 1 :]:
                     if other in self._waiting:
                         self._feed(other, missed)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import AsyncIterable, Callable, Coroutine, Iterable
 from typing import Any
 
@@ -12,9 +11,10 @@ import grpc.aio
 
 from grpc_backoff.aio.call import Call
 from grpc_backoff.base.base_errors import kind_of
+from grpc_backoff.base.logs import Log
 from grpc_backoff.decide.calls.replay import ReplayBuffer
 
-_LOG = logging.getLogger(__name__)
+_LOG = Log(__name__)
 _HALF_CLOSED = 'RPC is half closed after calling "done_writing".'
 
 Requests = AsyncIterable[object] | Iterable[object]

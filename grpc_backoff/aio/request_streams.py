@@ -7,19 +7,21 @@ is asked for such a method, because few programs have one (CH-12).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator
-from typing import Any, Self
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
 
 import grpc.aio
 
-from grpc_backoff.aio.arities import MIXED_STYLES, StreamResponse
-from grpc_backoff.aio.call import Call, Outcome, Sender
+from grpc_backoff.aio.attempting_call import Outcome
+from grpc_backoff.aio.call import MIXED_STYLES, Call, StreamResponse
 from grpc_backoff.aio.call_errors import CallError
 from grpc_backoff.aio.core_channel import CoreChannel
 from grpc_backoff.aio.replay import Replay
 from grpc_backoff.aio.stream_attempt import ALREADY_FINISHED, StreamAttempt
 from grpc_backoff.engine.call import CallSetup
-from grpc_backoff.grpcio.aio_private import wake_writers
+
+if TYPE_CHECKING:
+    from grpc_backoff.aio.multicallables import MultiCallable
 
 
 class _StreamRequest(Call):
@@ -28,7 +30,7 @@ class _StreamRequest(Call):
     _replay: Replay | None = None
     _wrote = False
 
-    def __init__(self, setup: CallSetup[Sender]) -> None:
+    def __init__(self, setup: CallSetup[MultiCallable]) -> None:
         requests = setup.request
         self._takes_writes = requests is None
         if not setup.machine.handed_over:
@@ -98,61 +100,8 @@ class _StreamStreamCall(_StreamRequest, StreamResponse, grpc.aio.StreamStreamCal
     pass
 
 
-CALLS: dict[str, type[Call]] = {
+CALL_CLASSES: dict[str, type[Call]] = {
     "stream_unary": _StreamUnaryCall,
     "stream_stream": _StreamStreamCall,
 }
-"""Classes of calls with a stream of requests, as in `arities.py`."""
-
-
-class EndingRequests(AsyncIterator[object]):
-    """A caller's requests, up to the end of their call.
-
-    grpc reads a caller's asynchronous iterator in a separate task. When a call ends before its requests do, that task
-    keeps waiting for the next request, consumes it, and keeps the call alive until then. Every stream that the server
-    ends leaves such a task behind. Here, the iterator is cancelled when the call ends, just as grpc cancels it when the
-    program cancels the call. A synchronous iterator never waits, so it is passed to grpc unchanged.
-    """
-
-    def __init__(self, requests: AsyncIterable[object]) -> None:
-        self._requests = aiter(requests)
-        self._reader: asyncio.Task[object] | None = None
-        self._over = False
-
-    def end(self, _call: grpc.aio.Call) -> None:
-        """End the requests, because their call has ended."""
-        self._over = True
-        if self._reader is not None and self._reader is not asyncio.current_task():
-            self._reader.cancel()
-
-    def __aiter__(self) -> Self:
-        """Return the iterator itself."""
-        return self
-
-    async def __anext__(self) -> object:
-        """Return the next request; raise StopAsyncIteration after the last one, or if the call has ended."""
-        if self._over:
-            raise StopAsyncIteration
-        self._reader = asyncio.current_task()
-        try:
-            return await anext(self._requests)
-        except asyncio.CancelledError:
-            if self._over:
-                raise StopAsyncIteration from None  # cancelled by this object
-            raise
-        finally:
-            self._reader = None
-
-
-def ending_requests(method: Callable[..., grpc.aio.Call]) -> Callable[..., grpc.aio.Call]:
-    """Return a method whose calls' requests end with them."""
-
-    def call(requests: object, **keywords: object) -> grpc.aio.Call:
-        ending = EndingRequests(requests) if isinstance(requests, AsyncIterable) else None
-        made = method(requests if ending is None else ending, **keywords)
-        wake_writers(made)
-        if ending is not None:
-            made.add_done_callback(ending.end)
-        return made
-
-    return call
+"""Classes of calls with a stream of requests, as in `call.py`."""

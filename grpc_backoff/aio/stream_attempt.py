@@ -16,12 +16,13 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from grpc_backoff.aio.finished import cancelled_here
 from grpc_backoff.aio.loops import until_done
 from grpc_backoff.grpcio.aio_private import anew, is_stand_in, status_of
-from grpc_backoff.grpcio.private import CANCELLED_DETAILS
 
 ALREADY_FINISHED = "RPC already finished."
 _POLL, _POLLS = 0.01, 100
+"""How often, in seconds, and how many times to check for the server's status."""
 
 
 class StreamAttempt(grpc.aio.Call):
@@ -39,42 +40,42 @@ class StreamAttempt(grpc.aio.Call):
         self._responses: AsyncIterator[object] | None = None
         self._reading = asyncio.Lock()
         self._ahead: list[object] = []
-        call.add_done_callback(self._look_at)
+        call.add_done_callback(self._take_end)
 
     # The end.
 
-    def _look_at(self, call: object) -> None:
+    def _take_end(self, call: object) -> None:
         """Take over the status of the finished call, unless it is grpcio's own."""
         if self._end is not None:
             return
         end = status_of(call)
         if not is_stand_in(end):
-            self._ends(end)
+            self._settle(end)
 
-    def _ends(self, end: grpc.aio.AioRpcError) -> None:
+    def _settle(self, end: grpc.aio.AioRpcError) -> None:
         self._end = end
         callbacks, self.callbacks = self.callbacks, []
         for callback in callbacks:
             callback(self)
 
-    async def _find_end(self) -> None:
+    async def _await_end(self) -> None:
         """Wait until the server's status has replaced grpcio's own, once the last response has arrived.
 
         This polls, because not all versions of grpcio call the done callbacks again at that point.
         """
         for _ in range(_POLLS):
             if self.call.done():
-                self._look_at(self.call)
+                self._take_end(self.call)
             if self._end is not None:
                 return
             await asyncio.sleep(_POLL)
-        self._ends(status_of(self.call))
+        self._settle(status_of(self.call))
 
-    async def _end_or_answer(self) -> None:
+    async def _await_end_or_answer(self) -> None:
         """Wait until a call that accepts no more requests has ended, or has received a response."""
         if not isinstance(self.call, grpc.aio.StreamStreamCall):
             # Use a task, because a task that is cancelled while it awaits a call discards the response.
-            await until_done(asyncio.create_task(self._find_answer()))
+            await until_done(asyncio.create_task(self._await_answer_and_end()))
             return
         async with self._reading:
             if self._end is None and not self._ahead:
@@ -82,10 +83,10 @@ class StreamAttempt(grpc.aio.Call):
                 if response is not grpc.aio.EOF:
                     self._ahead.append(response)
 
-    async def _find_answer(self) -> None:
+    async def _await_answer_and_end(self) -> None:
         with contextlib.suppress(grpc.aio.AioRpcError):
             await self.call
-        await self._find_end()
+        await self._await_end()
 
     def _raise_end(self) -> None:
         """Raise the error with which the attempt ended; return if it succeeded, or has not ended."""
@@ -105,7 +106,7 @@ class StreamAttempt(grpc.aio.Call):
                 await self.call.write(request)
             except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
                 if self._end is None:
-                    await self._end_or_answer()
+                    await self._await_end_or_answer()
                 self._raise_end()
             else:
                 return
@@ -126,10 +127,10 @@ class StreamAttempt(grpc.aio.Call):
         try:
             response = await self.call
         except grpc.aio.AioRpcError:
-            await self._find_end()
+            await self._await_end()
             self._raise_end()
             raise
-        await self._find_end()
+        await self._await_end()
         return response
 
     async def __aiter__(self) -> AsyncIterator[object]:
@@ -156,7 +157,7 @@ class StreamAttempt(grpc.aio.Call):
         except grpc.aio.AioRpcError:
             response = grpc.aio.EOF
         if response is grpc.aio.EOF:
-            await self._find_end()
+            await self._await_end()
         else:
             self.answered = True
         return response
@@ -183,8 +184,7 @@ class StreamAttempt(grpc.aio.Call):
         self._ahead.clear()
         self.call.cancel()
         if self._end is None:  # grpcio does not cancel a call that has its own status
-            nothing = grpc.aio.Metadata()
-            self._ends(grpc.aio.AioRpcError(grpc.StatusCode.CANCELLED, nothing, nothing, CANCELLED_DETAILS))
+            self._settle(cancelled_here())
         return True
 
     def add_done_callback(self, callback: Callable[[Any], None]) -> None:
@@ -200,7 +200,7 @@ class StreamAttempt(grpc.aio.Call):
         """Return the server's initial metadata."""
         metadata: grpc.aio.Metadata = await self.call.initial_metadata()
         if self.call.done() and self._end is None:
-            await self._end_or_answer()
+            await self._await_end_or_answer()
         return metadata
 
     @property
@@ -212,7 +212,7 @@ class StreamAttempt(grpc.aio.Call):
     async def _known_status(self) -> grpc.aio.AioRpcError:
         if self._end is None:
             await self.call.code()
-            await self._find_end()
+            await self._await_end()
         return self.status
 
     async def trailing_metadata(self) -> grpc.aio.Metadata:
@@ -237,7 +237,7 @@ class StreamAttempt(grpc.aio.Call):
             await self.call.wait_for_connection()
         except grpc.aio.AioRpcError:
             if self._end is None:
-                await self._end_or_answer()
+                await self._await_end_or_answer()
             self._raise_end()
 
     def __repr__(self) -> str:

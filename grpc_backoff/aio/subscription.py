@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar
 
 import grpc
 import grpc.aio
 
 from grpc_backoff.aio.call_errors import RetriesExhaustedError
+from grpc_backoff.aio.environment import CallEnvironment
 from grpc_backoff.aio.multicallables import MultiCallable
 from grpc_backoff.decide.calls import subscription_machine as s
 from grpc_backoff.decide.calls.call_machine import CallHook, CallTimerFired, HookDone
@@ -18,21 +19,22 @@ from grpc_backoff.engine.subscription import SubscriptionSetup, SubscriptionShel
 from grpc_backoff.policy.retry import Retry
 
 if TYPE_CHECKING:
-    from grpc_backoff.aio.calls import Calls
     from grpc_backoff.decide.calls.call_machine import Metadata
 
 RequestT = TypeVar("RequestT")
+MessageT_co = TypeVar("MessageT_co", covariant=True)
 
 _DONE = s.SubscriptionPhase.DONE
 
 
-class Subscription(SubscriptionShell):
+class Subscription(SubscriptionShell, Generic[MessageT_co]):
     """An asynchronous iterator over the messages of a stream that is opened again whenever it ends (SB-1).
 
     Use it in `async with`, or call `aclose()`, so that the stream is cancelled as soon as it is no longer read.
+    For type checkers, annotate what it yields: `events: Subscription[Event] = subscribe(...)`.
     """
 
-    _calls: Calls
+    _calls: CallEnvironment
     exhausted_error = RetriesExhaustedError
     end_of_iteration = StopAsyncIteration
     _changed: asyncio.Future[None] | None = None
@@ -42,7 +44,7 @@ class Subscription(SubscriptionShell):
         """Return the subscription itself."""
         return self
 
-    async def __anext__(self) -> Any:
+    async def __anext__(self) -> MessageT_co:
         """Return the next message, or a `Gap` if gaps were asked for.
 
         If the task is cancelled meanwhile, the subscription ends, as a call does.
@@ -61,10 +63,12 @@ class Subscription(SubscriptionShell):
                 if self._ending is not None:
                     self._raise_end(self._ending)
                 await self._go_on()
-            return self._ready.popleft()
+            message: MessageT_co = self._ready.popleft()
         except BaseException:
             self._stop()
             raise
+        else:
+            return message
         finally:
             self._reading = False
 
@@ -161,7 +165,7 @@ def subscribe(
     wait_for_ready: bool = True,
     compression: grpc.Compression | None = None,
     call_id: str | None = None,
-) -> Subscription:
+) -> Subscription[Any]:
     """Return an iterator over a server's messages, which opens the stream again whenever it ends (SB-1).
 
     Nothing is sent before the first message is asked for::

@@ -1,7 +1,8 @@
 """Named tuples that equal only tuples of their own type, and dataclasses; both cost less to define than usual.
 
 The states, inputs and effects of the machines are named tuples, because every call creates several and these are the
-cheapest to create. A plain named tuple equals any tuple with the same content; records of two types never do.
+cheapest to create. A plain named tuple equals any tuple with the same content; two that are made here are equal only if
+their types are the same.
 
 Policies and events are dataclasses.
 
@@ -19,9 +20,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from operator import attrgetter
 from types import GenericAlias
-from typing import TYPE_CHECKING, TypeVar
-
-RecordT = TypeVar("RecordT", bound=type[tuple[object, ...]])
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass  # noqa: PLC0414 - other modules import it from here
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
     from _typeshed import DataclassInstance
 else:
-    _Empty = namedtuple("_Empty", ())  # noqa: PYI024
 
     class _Fields(type):
         """Makes a named tuple of each class that is derived from `NamedTuple`."""
@@ -45,7 +43,7 @@ else:
             kind.__annotations__ = names
             if len(bases) > 1:  # `Generic`
                 kind.__class_getitem__ = classmethod(GenericAlias)
-            for attribute, value in body.items():
+            for attribute, value in {**_METHODS, **body}.items():
                 setattr(kind, attribute, value)
             return kind
 
@@ -61,15 +59,6 @@ else:
             return kind
 
         return make
-
-
-def record(kind: RecordT) -> RecordT:
-    """Make the tuples of this class unequal to tuples of other classes, and cheaper to change."""
-    kind.__eq__ = _equal  # type: ignore[method-assign]
-    kind.__ne__ = _unequal  # type: ignore[method-assign, assignment]
-    kind.__hash__ = _hash  # type: ignore[method-assign]
-    kind._replace = _replace  # type: ignore[attr-defined]
-    return kind
 
 
 _places: dict[type, dict[str, int]] = {}
@@ -101,6 +90,12 @@ def _unequal(self: tuple[object, ...], other: object) -> bool:
 
 def _hash(self: tuple[object, ...]) -> int:
     return hash((type(self), *self))
+
+
+_METHODS = {"__eq__": _equal, "__ne__": _unequal, "__hash__": _hash, "_replace": _replace}
+"""What all named tuples have instead of the methods of `namedtuple`."""
+_Empty = type("_Empty", (namedtuple("_Empty", ()),), {**_METHODS, "__slots__": ()})  # noqa: PYI024
+"""The base class of those without fields."""
 
 
 _readers: dict[type, Callable[[object], object]] = {}

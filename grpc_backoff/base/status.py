@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 
-from grpc_backoff.base.record import NamedTuple, dataclass, record
+from grpc_backoff.base.record import NamedTuple, dataclass
 
 
 class State(enum.Enum):
@@ -63,7 +63,6 @@ IDLED = "it reached the idle timeout"
 """The reason of a loss where the core, or this side, has closed a connection because no call used it (CB-14)."""
 
 
-@record
 class Loss(NamedTuple):
     """How an established connection ended, as far as the connector can tell.
 

@@ -12,11 +12,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from grpc_backoff.base.base_errors import IllegalTransition
-from grpc_backoff.base.record import NamedTuple, record
+from grpc_backoff.base.record import NamedTuple
 
 InputT = TypeVar("InputT")
 EventT_co = TypeVar("EventT_co", covariant=True)
 HandlerT = TypeVar("HandlerT")
+StateT = TypeVar("StateT")
 
 
 class Transitions(dict[tuple[enum.Enum, type[Any]], HandlerT]):
@@ -36,24 +37,25 @@ class Transitions(dict[tuple[enum.Enum, type[Any]], HandlerT]):
         raise IllegalTransition(f"{kind.__name__} in phase {phase.name}")
 
 
-@record
+def ignored(_machine: object, state: StateT, *_: object) -> tuple[StateT, list[Any]]:
+    """Take the step of an input that changes nothing."""
+    return state, []
+
+
 class AbandonAttempt(NamedTuple):
     """Abandon the attempt in flight, because its result is no longer needed."""
 
 
-@record
 class ArmTimer(NamedTuple):
     """Arm a timer that sends the machine its timer input at the time `at`; replaces a timer that is already armed."""
 
     at: float
 
 
-@record
 class CancelTimer(NamedTuple):
     """Cancel the timer, if one is armed."""
 
 
-@record
 class Emit(NamedTuple, Generic[EventT_co]):
     """Send an event to the listeners."""
 
@@ -68,6 +70,8 @@ if TYPE_CHECKING:
         def cancel(self) -> object:
             """End it; harmless if it has ended."""
             ...
+else:
+    Cancellable = Any  # for programs that evaluate the annotations of a public class derived from `Stepper`
 
 
 class Stepper(ABC, Generic[InputT]):

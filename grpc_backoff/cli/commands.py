@@ -20,7 +20,6 @@ class _Group(click.Group):
     """The commands; those that have left the program say where they are now."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command of this name; None if there is none."""
         if cmd_name in _IN_A_CHECKOUT:
             raise Refusal(f"{cmd_name} is no longer installed: run '{_IN_A_CHECKOUT[cmd_name]}' in a source checkout")
         return super().get_command(ctx, cmd_name)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import click
 
 from grpc_backoff.cli.refusal import refusing
-from grpc_backoff.cli.tables import JSON, plain, seconds, show_table, write_json
+from grpc_backoff.cli.texts import JSON, plain, seconds, show_table, write_json
 from grpc_backoff.config.file import Section, read_config
 from grpc_backoff.config.remarks import warn_of
 from grpc_backoff.config.settings import CONNECTING
@@ -32,8 +33,11 @@ _SETTINGS: Mapping[type, Sequence[Setting]] = {
 }
 
 
-_Shown = tuple[str, object, str, str]
-"""One effective value: its name, the value as in the file and as text, and where it comes from."""
+class _Shown(NamedTuple):
+    name: str
+    value: object
+    text: str
+    origin: str
 
 
 @click.group()
@@ -51,7 +55,7 @@ def check(file: str, as_json: bool) -> None:
     """
     with refusing(status=1):
         read = read_config(file)
-        sections = {name: _lines(section) for name, section in read.sections()}
+        sections = {name: _rows(section) for name, section in read.sections()}
         warn_of(f"{file}: {remark}" for remark in read.lost_deadlines())
     _show(sections, as_json=as_json)
     if not as_json:
@@ -70,14 +74,14 @@ def show(file: str, target: str | None, method: str | None, ledger: bool, as_jso
         read = read_config(file)
         sections = {}
         if ledger:
-            sections["ledger"] = _lines(read.ledger_settings())
+            sections["ledger"] = _rows(read.ledger_settings())
         if target is not None or (method is None and not ledger):
-            sections[f"connections to {target or 'any target'}"] = _lines(read.connect_policy(target or ""))
+            sections[f"connections to {target or 'any target'}"] = _rows(read.connect_policy(target or ""))
         retrying = None if method is None else read.retry_policy(method)
         if method is not None:
-            sections[f"calls of {method}"] = [] if retrying is None else _lines(retrying)
+            sections[f"calls of {method}"] = [] if retrying is None else _rows(retrying)
         if retrying is not None and read.retry_budget is not None:
-            sections[f"retry budget of {target or 'each target'}"] = _lines(read.retry_budget)
+            sections[f"retry budget of {target or 'each target'}"] = _rows(read.retry_budget)
     _show(sections, as_json=as_json)
     if method is not None and retrying is None and not as_json:
         click.echo(f"calls of {method}: no table in the file matches, so the default applies: no retries.")
@@ -86,25 +90,25 @@ def show(file: str, target: str | None, method: str | None, ledger: bool, as_jso
 def _show(sections: Mapping[str, Sequence[_Shown]], *, as_json: bool) -> None:
     if as_json:
         document = {
-            title: {name: {"value": value, "from": origin} for name, value, _, origin in lines}
-            for title, lines in sections.items()
+            title: {row.name: {"value": row.value, "from": row.origin} for row in rows}
+            for title, rows in sections.items()
         }
         write_json(document)
         return
-    for title, lines in sections.items():
-        if lines:
-            rows = [(name, text, origin) for name, _, text, origin in lines]
-            show_table(title, ("setting", "value", "from"), rows, numbers=False)
+    for title, rows in sections.items():
+        if rows:
+            texts = [(row.name, row.text, row.origin) for row in rows]
+            show_table(title, ("setting", "value", "from"), texts, numbers=False)
 
 
-def _lines(section: Section) -> Sequence[_Shown]:
+def _rows(section: Section) -> Sequence[_Shown]:
     settings = _SETTINGS[type(section.policy)]
     # If two settings set a part, it is shown as the one that has its name.
     known = {setting.part: setting for setting in reversed(settings)} | {setting.name: setting for setting in settings}
-    return [_shown(effective, known.get(effective.part)) for effective in section.effective]
+    return [_row(effective, known.get(effective.part)) for effective in section.effective]
 
 
-def _shown(effective: Effective, setting: Setting | None) -> _Shown:
+def _row(effective: Effective, setting: Setting | None) -> _Shown:
     name, value = effective.part if setting is None else setting.name, plain(effective.value)
     if value is None:
         text = "unlimited" if effective.part == "max_attempts" else "none"
@@ -114,4 +118,4 @@ def _shown(effective: Effective, setting: Setting | None) -> _Shown:
         text = " ".join(str(item) for item in value) or "none"
     else:
         text = str(value).lower() if isinstance(value, bool) else str(value)
-    return name, value, text, effective.origin
+    return _Shown(name, value, text, effective.origin)

@@ -5,24 +5,27 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Sequence
+import signal
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
-from grpc_backoff.base.base_errors import ConfigError, MissingExtra, OptionError, shown
+from grpc_backoff.base.base_errors import ConfigError, OptionError, shown
 from grpc_backoff.cli import require
+from grpc_backoff.cli.attempt_log import AttemptLog
+from grpc_backoff.cli.channel_report import ChannelReport
 from grpc_backoff.cli.interrupt import interruptible
-from grpc_backoff.cli.refusal import Refusal, refusing
-from grpc_backoff.cli.report import ChannelReport
+from grpc_backoff.cli.refusal import Refusal, printing_warnings, refused_target, refusing
+from grpc_backoff.cli.texts import printable
 from grpc_backoff.cli.trust import Trust, read_trust
-from grpc_backoff.cli.view import View, open_view, printable
-from grpc_backoff.cli.watch import Watch
-from grpc_backoff.config.channel_settings import Listener
+from grpc_backoff.cli.view import View, open_view
+from grpc_backoff.config.channel_setup import Listener
 from grpc_backoff.config.policy_string import scalar
 from grpc_backoff.config.target import DEFAULT_PORT, names_no_port, refuse_nowhere
-from grpc_backoff.decide.connections.events import Failure
+from grpc_backoff.decide.connections import events
+from grpc_backoff.probe.diagnoses import read_reason
 
 if TYPE_CHECKING:
     from grpc_backoff.aio import Channel
@@ -100,9 +103,8 @@ def connect(
     trust = read_trust(ca, cert, key) if tls or ca or cert or key else None
     if probe:
         if once or attempts is not None:
-            raise Refusal(
-                f"--probe makes only one attempt: it cannot be combined with {'--once' if once else '--attempts'}"
-            )
+            other = "--once" if once else "--attempts"
+            raise Refusal(f"--probe makes only one attempt: it cannot be combined with {other}")
         context.exit(0 if _probe(target, trust, options, timeout, as_json=as_json) else 1)
     with interruptible(), contextlib.closing(open_view(as_json=as_json)) as view:
         if names_no_port(target):
@@ -117,15 +119,9 @@ def connect(
     context.exit(0 if watch.log.connections else 1)
 
 
-def _explain(failure: Failure | None, view: View, *, tls: bool, unix: bool) -> None:
+def _explain(failure: events.Failure | None, view: View, *, tls: bool, unix: bool) -> None:
     """Explain a failure as far as its text allows and say how to find out more."""
-    try:
-        require("probe", "connect --probe", ("h2",))
-    except MissingExtra:
-        return
     more = "Run connect --probe to see how far an attempt gets."
-    from grpc_backoff.probe.diagnosis import read_reason  # noqa: PLC0415 - needs the extra that was just checked
-
     found, meaning = None, "The attempt has not ended yet: the server sends nothing, or packets to it are dropped."
     if failure is not None:
         found = read_reason(failure, tls=tls, unix=unix)
@@ -141,7 +137,7 @@ def _probe(
     with refusing(status=1):
         require("probe", "connect --probe", ("h2",))
     from grpc_backoff.cli.probe import probe, read_arguments  # noqa: PLC0415 - needs the extra that was just checked
-    from grpc_backoff.cli.stages import StageReport  # noqa: PLC0415 - as above
+    from grpc_backoff.cli.stage_report import StageReport  # noqa: PLC0415 - as above
 
     connector, limit = read_arguments(target, trust, options, timeout)
     with interruptible(), contextlib.closing(open_view(as_json=as_json)) as view:
@@ -156,10 +152,103 @@ def _open(target: str, trust: Trust | None, options: Sequence[tuple[str, object]
     options = [*options, _EAGER]
     try:
         refuse_nowhere(target)
-        if trust is None:
-            return aio.insecure_channel(target, options, listeners=[listener])
-        return aio.secure_channel(target, grpc.ssl_channel_credentials(*trust.pems), options, listeners=[listener])
+        with printing_warnings():
+            if trust is None:
+                return aio.insecure_channel(target, options, listeners=[listener])
+            return aio.secure_channel(target, grpc.ssl_channel_credentials(*trust.pems), options, listeners=[listener])
     except (OptionError, ConfigError) as error:
-        raise Refusal(str(error).replace("passed to secure_channel for TLS", "and --tls")) from error
+        raise refused_target(error) from error
     except (TypeError, ValueError, OverflowError) as error:  # raised by grpcio
         raise Refusal(f"--option: {error}") from error
+
+
+@contextlib.contextmanager
+def _signals_say(stop: Callable[[str], None]) -> Iterator[None]:
+    """Within the block, make Ctrl-C and SIGTERM call `stop` with the word that the summary shows."""
+    loop = asyncio.get_running_loop()
+    installed = []
+    for number, word in ((signal.SIGINT, "interrupted"), (signal.SIGTERM, "terminated")):
+        # This fails on Windows and outside the main thread, where KeyboardInterrupt is raised as usual.
+        with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+            loop.add_signal_handler(number, stop, word)
+            installed.append(number)
+    try:
+        yield
+    finally:
+        for number in installed:
+            loop.remove_signal_handler(number)
+
+
+class Watch:
+    """Listens to one channel, shows its events, and decides when to stop.
+
+    Attributes:
+        log: what happened.
+        ended: why the watch ended.
+        seconds: how long it lasted.
+        status: the channel's status at the end.
+    """
+
+    def __init__(self, report: ChannelReport, *, attempts: int | None, limit: float | None, once: bool) -> None:
+        """Stop after this many attempts have ended, after `limit` seconds, or at the first READY; None is no limit."""
+        self._report = report
+        self._attempts = attempts
+        self._limit = limit
+        self._once = once
+        self.log = AttemptLog(0.0)
+        self.ended = ""
+        self.seconds = 0.0
+        self.status: events.ConnectionStatus | None = None
+        self._stopped = asyncio.Event()
+        self._error: Exception | None = None
+
+    async def follow(self, opened: Callable[[Listener], Channel]) -> None:
+        """Open a channel with a listener, and show what happens until there is a reason to stop."""
+        self._channel = opened(self._heard)
+        self._loop = asyncio.get_running_loop()
+        self.log = AttemptLog(self._loop.time())  # now: to open the channel has imported grpc
+        try:
+            with _signals_say(self._stop):
+                await self._until_stopped()
+        finally:
+            await self._channel.close()
+
+    def _heard(self, event: events.ConnectionEvent) -> None:
+        if self._stopped.is_set():
+            return
+        try:
+            attempt = self.log.note(event)
+            if attempt is not None:
+                self._report.show(attempt)
+        except Exception as error:  # noqa: BLE001 - mostly a closed pipe; a channel would only log it
+            self._error = error
+            self._stop("failed")
+        if self._once and isinstance(event, events.Connected):
+            self._stop("READY")
+        elif self.log.ended == self._attempts and isinstance(event, events.AttemptFailed | events.Connected):
+            self._stop("stopped")
+            self.status = self._channel.connection_status()  # a channel that does not dial has no slots
+            # Do this at once: the machine may already have requested the next attempt, which would be one too many.
+            self._channel.stop_dialling()
+
+    def _stop(self, word: str) -> None:
+        """End the watch; `word` is the reason shown in the summary."""
+        if not self._stopped.is_set():
+            self.ended, self.seconds = word, self._loop.time() - self.log.origin
+            self._stopped.set()
+
+    async def _until_stopped(self) -> None:
+        channel, period, began = self._channel, self._report.view.period, self.log.origin
+        end = None if self._limit is None else self._loop.time() + self._limit
+        while not self._stopped.is_set():
+            channel.get_state(try_to_connect=True)
+            self._report.refresh(channel.connection_status(), origin=began)
+            left = period if end is None else min(period, end - self._loop.time())
+            if left <= 0:
+                self._stop("timed out")
+                break
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopped.wait(), left)
+        self.status = self.status or channel.connection_status()
+        if self._error is not None:
+            raise self._error

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from types import FrameType
 
 
@@ -42,3 +43,10 @@ class interruptible:  # noqa: N801 - a context manager, named as one
         """Restore the handler that ends the process at once."""
         if self._mine:
             signal.signal(signal.SIGINT, _end)
+
+
+def end_by_interrupt() -> None:
+    """End the process by the signal of Ctrl-C, so that a shell ends its loop, too, and reports status 130."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.raise_signal(signal.SIGINT)
+    sys.exit(128 + signal.SIGINT)  # the first process of a container does not end by it

@@ -1,63 +1,34 @@
-"""`grpc-backoff ledger`: shows what is in a ledger, and changes it on request (LG-7).
+"""`grpc-backoff ledger`: shows what is in a ledger; `ledger_changes.py` changes it on request (LG-7).
 
 Payloads are never shown, unless `--proto` says how to decode them. The exit status is 0 on success, 1 if the database
-cannot be used or nothing was changed, and 2 for a usage error.
+cannot be used or nothing was changed, and 2 for a usage error. Ctrl-C ends `watch` as the signal does.
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
-import json
 import sys
 import time
-from collections.abc import Callable, Coroutine, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
-from uuid import UUID
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from grpc_backoff.base.base_errors import MissingExtra, OptionError
-from grpc_backoff.cli.operations import (
-    ATTEMPT_COLUMNS,
-    OPERATION_COLUMNS,
-    attempt_row,
-    operation_document,
-    operation_row,
-    part_text,
-    queue_document,
-    queue_lines,
-)
-from grpc_backoff.cli.refusal import Refusal, refusing
-from grpc_backoff.cli.tables import JSON, show_table, write_json
-from grpc_backoff.ledger import Filter, LedgerError, Operation, OperationAttempt, OperationState, Queue
-from grpc_backoff.policy import checks
-from grpc_backoff.policy.checks import Unit
+from grpc_backoff.cli.interrupt import end_by_interrupt, interruptible
+from grpc_backoff.cli.ledger_arguments import STATE, TARGET, Time, filtering, read_filter, within
+from grpc_backoff.cli.ledger_changes import discard, migrate, pause, prune, replay, resolve, resume, retarget
+from grpc_backoff.cli.refusal import Refusal
+from grpc_backoff.cli.texts import JSON, json_text, seconds, show_table, write_json
+from grpc_backoff.ledger import Operation, OperationAttempt, OperationState, Queue
 
 if TYPE_CHECKING:
     from grpc_backoff.ledger import Ledger
 
-ResultT = TypeVar("ResultT")
-CommandT = TypeVar("CommandT", bound=Callable[..., object])
-Change = Callable[..., Coroutine[object, object, list[str]]]
-"""A method of a ledger that takes ids of operations and returns those of the operations that it has changed."""
-
-_TARGET = click.option("--target", metavar="TARGET", help="Only operations for this target.")
-
-
-class _Time(click.ParamType):  # type: ignore[type-arg] # generic since click 8.2 only
-    """A duration, as in the file: "10m", "7d" or a number of seconds."""
-
-    name = "time"
-
-    def convert(self, value: Any, _parameter: click.Parameter | None, _context: click.Context | None) -> float:
-        try:
-            return checks.pause(
-                "time", float(value) if str(value).replace(".", "", 1).isdigit() else value, Unit.WRITTEN
-            )
-        except OptionError as error:
-            self.fail(f"{value}: expected {error.allowed}")
+_OPERATION_COLUMNS = ("id", "state", "target", "method", "attempts", "last code", "next in", "age")
+_ATTEMPT_COLUMNS = ("number", "started", "took", "code", "then wait", "from")
+_MOMENTS = {"last_attempted_at", "next_attempt_at", "lease_until", "created", "began", "finished", "not_after"}
+"""The parts of an operation that are times, in seconds since the epoch."""
 
 
 @click.group()
@@ -81,62 +52,14 @@ def ledger(context: click.Context, url: str | None, config: str | None) -> None:
     context.obj = url, config
 
 
-def _within(work: Callable[[Ledger], Coroutine[object, object, ResultT]], *, migrate: bool = False) -> ResultT:
-    """Run a function on the ledger that the command line names and return its result."""
-    context = click.get_current_context()
-    url, config = context.obj
-    if not url:  # reported here, because --help works without it
-        hint = "It can also be given in the environment variable GRPC_BACKOFF_LEDGER."
-        raise click.MissingParameter(hint, ctx=context.parent, param_hint="'--db'", param_type="option")
-
-    from grpc_backoff.ledger import Ledger  # noqa: PLC0415 - after GRPC_VERBOSITY is set
-
-    async def run() -> ResultT:
-        async with await Ledger.open(url, config=config, migrate=migrate) as opened:
-            return await work(opened)
-
-    with refusing():
-        try:
-            return asyncio.run(run())
-        except (LedgerError, MissingExtra) as error:
-            raise Refusal(str(error), 1) from error
-
-
-def _filter(state: Sequence[str], method: str | None, **which: Any) -> Filter:
-    path = method if method is None or method.startswith("/") else f"/{method}"
-    with refusing():
-        return Filter(states=tuple(OperationState(name) for name in state), method=path, **which)
-
-
-_STATE = click.option(
-    "--state",
-    multiple=True,
-    type=click.Choice([state.value for state in OperationState]),
-    help="Only operations in this state. Repeatable.",
-)
-
-
-def _filtering(only: str = "Only", example: str = ", such as 10m or 7d") -> Callable[[CommandT], CommandT]:
-    """Return a decorator that adds the filter options to a command; their texts begin with `only`."""
-
-    def add(command: CommandT) -> CommandT:
-        ago = f"{only} operations submitted at least this long ago{example}."
-        command = click.option("--older-than", type=_Time(), metavar="TIME", help=ago)(command)
-        of_method = f"{only} operations for this method."
-        command = click.option("--method", metavar="SERVICE/METHOD", help=of_method)(command)
-        return click.option("--target", metavar="TARGET", help=f"{only} operations for this target.")(command)
-
-    return add
-
-
 @ledger.command(short_help="Count the operations in each state.")
-@_TARGET
+@TARGET
 @JSON
 def status(target: str | None, as_json: bool) -> None:
     """Show how many operations are in each state, and how long an unfinished one has waited at most."""
-    queue = _within(lambda opened: opened.queue(target))
+    queue = within(lambda opened: opened.queue(target))
     if as_json:
-        write_json(queue_document(queue))
+        write_json(_queue_document(queue))
     else:
         _show_queue(queue)
 
@@ -144,13 +67,19 @@ def status(target: str | None, as_json: bool) -> None:
 def _show_queue(queue: Queue) -> None:
     rows = [(state.value, str(queue.counts.get(state, 0))) for state in OperationState]
     show_table("operations", ("state", "number"), rows)
-    for line in queue_lines(queue):
-        click.echo(line)
+    oldest = f"{queue.length} unfinished; the longest wait so far is {seconds(queue.oldest)}."
+    click.echo(oldest if queue.length else "No operation is unfinished.")
+    if queue.estimated:
+        click.echo("These numbers are estimates, because there are many operations.")
+    if queue.held_keys:
+        click.echo(f"Order keys held by an operation that failed or is in conflict: {queue.held_keys}.")
+    if queue.paused:
+        click.echo(f"Paused: {', '.join(queue.paused)}.")
 
 
 @ledger.command("list")
-@_STATE
-@_filtering()
+@STATE
+@filtering
 @click.option(
     "--limit", default=100, show_default=True, type=click.IntRange(1), help="List at most this many operations."
 )
@@ -164,14 +93,14 @@ def list_command(
     limit: int, code: str | None, newest_first: bool, after: str | None, as_json: bool, **which: Any
 ) -> None:
     """List operations, oldest first."""
-    chosen = _filter(code=code and code.upper(), **which)
-    found = _within(lambda opened: opened.find(chosen, limit=limit, newest_first=newest_first, after=after))
+    chosen = read_filter(code=code and code.upper(), **which)
+    found = within(lambda opened: opened.find(chosen, limit=limit, newest_first=newest_first, after=after))
     if as_json:
-        write_json([operation_document(operation) for operation in found])
+        write_json([_operation_document(operation) for operation in found])
     elif found:
         now = time.time()  # this host's clock, for display only
-        rows = [operation_row(operation, now) for operation in found]
-        show_table("operations", OPERATION_COLUMNS, rows, numbers=False)
+        rows = [_operation_row(operation, now) for operation in found]
+        show_table("operations", _OPERATION_COLUMNS, rows, numbers=False)
     else:
         click.echo("No operation matches.")
 
@@ -191,21 +120,20 @@ def show(id_: str, proto: str | None, as_json: bool) -> None:
     async def look(opened: Ledger) -> tuple[Operation, list[OperationAttempt]]:
         return await opened.get(id_), await opened.attempts(id_)
 
-    operation, attempts = _within(look)
-    document = operation_document(operation)
+    operation, attempts = within(look)
+    document = _operation_document(operation)
     if proto is not None:
         document["request"] = _decoded(proto, operation.request)
     document["attempts_made"] = [dataclasses.asdict(attempt) for attempt in attempts]
     if as_json:
         write_json(document)
         return
-    rows = [(name, part_text(name, value)) for name, value in document.items() if name != "attempts_made"]
+    rows = [(name, _part_text(name, value)) for name, value in document.items() if name != "attempts_made"]
     show_table(f"operation {operation.id}", ("part", "value"), rows, numbers=False)
-    show_table("attempts", ATTEMPT_COLUMNS, [*map(attempt_row, attempts)], numbers=False)
+    show_table("attempts", _ATTEMPT_COLUMNS, [*map(_attempt_row, attempts)], numbers=False)
 
 
 def _decoded(proto: str, request: bytes) -> str:
-    """Return a request as text, after parsing it with a generated class."""
     import importlib  # noqa: PLC0415 - not needed by most commands
 
     module, _, name = proto.partition(":")
@@ -221,121 +149,10 @@ def _decoded(proto: str, request: bytes) -> str:
         sys.path.remove("")
 
 
-@ledger.command(short_help="Retry failed operations.")
-@click.argument("ids", metavar="[ID]...", nargs=-1)
-@click.option("--all", "every", is_flag=True, help="All failed operations that match the filters.")
-@click.option("--expired", is_flag=True, help="With --all: the operations that have expired instead.")
-@_filtering("With --all: only", "")
-def replay(ids: tuple[str, ...], every: bool, expired: bool, **which: Any) -> None:
-    """Retry operations that failed or expired: they get new attempts, keep their history and no longer expire."""
-    state = OperationState.EXPIRED if expired else OperationState.FAILED
-    _change(ids, every, _filter((state.value,), **which), lambda opened: opened.replay, "replayed")
-
-
-@ledger.command()
-@click.argument("ids", metavar="[ID]...", nargs=-1)
-@click.option("--all", "every", is_flag=True, help="All operations that match the filters; requires --state.")
-@_STATE
-@_filtering()
-def discard(ids: tuple[str, ...], every: bool, **which: Any) -> None:
-    """Abandon operations that have not succeeded."""
-    if every and not ids and not which["state"]:
-        raise Refusal("discard --all requires --state")
-    _change(ids, every, _filter(**which), lambda opened: opened.discard, "discarded")
-
-
-def _change(ids: Sequence[str], every: bool, which: Filter, change: Callable[[Ledger], Change], done: str) -> None:
-    """Change the operations with these ids, or those that match the filter, and say how many were changed."""
-    if bool(ids) == every:
-        raise Refusal("give either operation ids or --all")
-    if every:
-        click.echo(f"{_within(lambda opened: _in_batches(opened, which, change(opened)))} {done}.")
-        return
-    changed = _within(lambda opened: change(opened)(*ids))
-    click.echo(f"{len(changed)} {done}.")
-    left = [id_ for id_ in ids if str(UUID(id_)) not in changed]  # in the ledger's form
-    if left:
-        raise Refusal(f"these operations do not exist, or their state does not allow it: {', '.join(left)}", 1)
-
-
-async def _in_batches(opened: Ledger, which: Filter, change: Change) -> int:
-    """Change all operations that match a filter, one batch at a time; an interrupted command can be rerun."""
-    counts = (await opened.queue(which.target)).counts  # of which the filter may leave some out
-    changed = 0
-    length = sum(counts.get(state, 0) for state in which.states)
-    with click.progressbar(length=length, file=sys.stderr) as bar:
-        async for ids in opened.pages(which):
-            changed += len(await change(*ids))
-            bar.update(len(ids))
-    return changed
-
-
-@ledger.command(short_help="Resolve a conflict and retry the operation.")
-@click.argument("id_", metavar="ID")
-@click.option(
-    "--request",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A file that contains the new request in serialized form.",
-)
-def resolve(id_: str, request: Path | None) -> None:
-    """Resolve a conflict: the operation is retried, with a new request if one is given."""
-    content = None if request is None else request.read_bytes()
-    _within(lambda opened: opened.resolve(id_, request=content))
-    click.echo("1 resolved.")
-
-
-@ledger.command(short_help="Stop claiming operations for a target.")
-@click.argument("target")
-def pause(target: str) -> None:
-    """Stop deliverers from claiming operations for TARGET until `resume`. Running attempts continue."""
-    _within(lambda opened: opened.pause(target))
-    click.echo(f"{target} is paused.")
-
-
-@ledger.command(short_help="End the pause of a target.")
-@click.argument("target")
-def resume(target: str) -> None:
-    """Let deliverers claim operations for TARGET again."""
-    if not _within(lambda opened: opened.resume(target)):
-        raise Refusal(f"{target} is not paused", 1)
-    click.echo(f"{target} is no longer paused.")
-
-
-@ledger.command(short_help="Move operations to another target.")
-@click.argument("old")
-@click.argument("new")
-def retarget(old: str, new: str) -> None:
-    """Move operations from the target OLD to the target NEW, unless they succeeded, expired or were discarded.
-
-    An operation stays where it is if NEW has one with the same method and idempotency key.
-    """
-    click.echo(f"{_within(lambda opened: opened.retarget(old, new))} moved.")
-
-
-@ledger.command()
-@click.option(
-    "--older-than",
-    type=_Time(),
-    metavar="TIME",
-    help="Only operations that ended at least this long ago; default: the setting `keep`.",
-)
-@click.option("--failed", is_flag=True, help="Delete failed operations and conflicts as well.")
-def prune(older_than: float | None, failed: bool) -> None:
-    """Delete old operations that succeeded, were discarded or expired."""
-    click.echo(f"{_within(lambda opened: opened.prune(older_than, failed=failed))} pruned.")
-
-
-@ledger.command()
-def migrate() -> None:
-    """Create the tables, or upgrade them to this library's version."""
-    _, version = _within(lambda opened: opened.migrate(), migrate=True)
-    click.echo(f"The tables have version {version}.")
-
-
 @ledger.command(short_help="Show the operation counts repeatedly.")
-@_TARGET
+@TARGET
 @click.option(
-    "--every", type=_Time(), default="1", show_default=True, metavar="TIME", help="How often to query the ledger."
+    "--every", type=Time(), default="1", show_default=True, metavar="TIME", help="How often to query the ledger."
 )
 @click.option(
     "--times", type=click.IntRange(1), help="Query this many times, then exit; by default, continue until Ctrl-C."
@@ -352,7 +169,7 @@ def watch(target: str | None, every: float, times: int | None, as_json: bool) ->
             queue = await opened.queue(target)
             number += 1
             if as_json:
-                click.echo(json.dumps({"at": time.time(), **queue_document(queue)}))
+                click.echo(json_text({"at": time.time(), **_queue_document(queue)}))
             else:
                 click.clear()
                 _show_queue(queue)
@@ -360,4 +177,72 @@ def watch(target: str | None, every: float, times: int | None, as_json: bool) ->
                 return
             await asyncio.sleep(every)
 
-    _within(look)
+    with interruptible():
+        try:
+            within(look)
+        except KeyboardInterrupt:  # how a watch is meant to end
+            end_by_interrupt()
+
+
+def _queue_document(queue: Queue) -> dict[str, object]:
+    """Return the counts of a queue for JSON; times are in seconds."""
+    return {
+        "states": {state.value: queue.counts.get(state, 0) for state in OperationState},
+        "length": queue.length,
+        "oldest_age": queue.oldest,
+        "held_keys": queue.held_keys,
+        "paused": list(queue.paused),
+        "estimated": queue.estimated,
+    }
+
+
+def _operation_row(operation: Operation, now: float) -> tuple[str, ...]:
+    """Return an operation's texts for `_OPERATION_COLUMNS`; `now` is in seconds since the epoch."""
+    due = "" if operation.next_attempt_at is None else seconds(max(0.0, operation.next_attempt_at - now))
+    return (
+        operation.id,
+        operation.state.value,
+        operation.target,
+        operation.method,
+        str(operation.attempts),
+        operation.code or "",
+        due,
+        seconds(max(0.0, now - operation.created)),
+    )
+
+
+def _operation_document(operation: Operation) -> dict[str, object]:
+    """Return an operation without its payload and without its metadata's values."""
+    without = {"metadata": [key for key, _ in operation.metadata], "request": {"bytes": len(operation.request)}}
+    return dataclasses.asdict(operation) | without
+
+
+def _attempt_row(attempt: OperationAttempt) -> tuple[str, ...]:
+    return (
+        str(attempt.number),
+        _moment(attempt.started),
+        "" if attempt.started is None else seconds(attempt.ended - attempt.started),
+        attempt.code,
+        "" if attempt.delay is None else seconds(attempt.delay),
+        attempt.source or "",
+    )
+
+
+def _part_text(name: str, value: Any) -> str:
+    if value is None:
+        return ""
+    if name in _MOMENTS:
+        return _moment(value)
+    if name == "request" and isinstance(value, dict):
+        return f"{value['bytes']} bytes"
+    if name == "keep_response":
+        return f"{value} bytes"
+    return ", ".join(value) if isinstance(value, list) else str(value)
+
+
+def _moment(at: float | None) -> str:
+    return "" if at is None else datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
+
+
+for command in (replay, discard, resolve, pause, resume, retarget, prune, migrate):
+    ledger.add_command(command)

@@ -9,7 +9,8 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from grpc_backoff.cli.view import Activity, Cells, View, printable
+from grpc_backoff.cli.texts import printable
+from grpc_backoff.cli.view import Activity, Cells, View
 
 _BAR_WIDTH = 30
 
@@ -37,9 +38,8 @@ class LiveView(View):
 
     def now(self, *parts: Cells | Activity) -> None:
         """Redraw the current activity."""
-        self._live.update(
-            Group(*(_grid(part) if isinstance(part, Cells) else self._moment(part) for part in parts)), refresh=True
-        )
+        drawn = (_grid(part) if isinstance(part, Cells) else self._moment(part) for part in parts)
+        self._live.update(Group(*drawn), refresh=True)
 
     def close(self) -> None:
         """Erase the current activity."""

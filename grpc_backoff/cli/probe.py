@@ -10,8 +10,8 @@ import time
 from collections.abc import Sequence
 
 from grpc_backoff.base.base_errors import OptionError
-from grpc_backoff.cli.refusal import Refusal
-from grpc_backoff.cli.stages import StageReport
+from grpc_backoff.cli.refusal import Refusal, refused_target
+from grpc_backoff.cli.stage_report import StageReport
 from grpc_backoff.cli.trust import Trust
 from grpc_backoff.config.places import NAME_OVERRIDE
 from grpc_backoff.config.proxies import PROXY_VARIABLES, proxy_of
@@ -54,7 +54,7 @@ def read_arguments(
             proxy=read_proxy(url) if url else None,
         )
     except OptionError as error:
-        raise Refusal(str(error).replace("passed to secure_channel for TLS", "and --tls")) from error
+        raise refused_target(error) from error
     return connector, CONNECT.min_connect_timeout if timeout is None else timeout
 
 

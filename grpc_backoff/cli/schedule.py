@@ -1,8 +1,4 @@
-"""`grpc-backoff schedule`: shows the waits of a policy as a table.
-
-A policy is a preset, a file, one policy of a file, or a policy string: `standard`, `backoff.toml`,
-`backoff.toml#careful`, `"retry: 5, delay: 1s, backoff: linear"`.
-"""
+"""`grpc-backoff schedule`: shows the waits of a policy as a table."""
 
 from __future__ import annotations
 
@@ -14,12 +10,12 @@ from pathlib import Path
 import click
 
 from grpc_backoff.cli.refusal import refusing
-from grpc_backoff.cli.tables import JSON, rounded, seconds, show_table, span, write_json
-from grpc_backoff.cli.view import plural
+from grpc_backoff.cli.texts import JSON, plural, rounded, seconds, show_table, span, write_json
 from grpc_backoff.config.file import read_config
 from grpc_backoff.config.policy_string import parse_policy
 from grpc_backoff.config.remarks import warn_of
-from grpc_backoff.config.settings import begin_with, resolve_connect, resolve_retry
+from grpc_backoff.config.resolving import resolve_connect
+from grpc_backoff.config.sources import begin_with
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.presets import CONNECT_PRESET, PRESETS
 from grpc_backoff.policy.retry import RetryPolicy
@@ -44,13 +40,13 @@ def named_policies(text: str) -> list[tuple[str, Policy]]:
     if path and not name:
         sections = [(title, resolved.policy) for title, resolved in read_config(path).sections()]
         return [(title, policy) for title, policy in sections if isinstance(policy, Policy)]
-    if not path and (":" in text or "=" in text):
-        return [(text, parse_policy(text))]
-    if text == CONNECT_PRESET:
-        return [(text, resolve_connect([begin_with(text)], {})[0].policy)]
-    resolved = read_config(path).policy(name) if path else resolve_retry([begin_with(text)], {})
-    warn_of(resolved.remarks)
-    return [(text, resolved.policy)]
+    if path:
+        resolved = read_config(path).policy(name)
+        warn_of(resolved.remarks)
+        return [(text, resolved.policy)]
+    if text.strip() == CONNECT_PRESET:
+        return [(CONNECT_PRESET, resolve_connect([begin_with(CONNECT_PRESET)], {})[0].policy)]
+    return [(text, parse_policy(text))]
 
 
 def file_of(text: str) -> tuple[str, str]:
@@ -129,7 +125,9 @@ def _ending(policy: Policy, rows: list[Row]) -> str:
     last = _last(policy, attempts)
     if last is None:
         return f"Gives up after {attempts} attempts, with {waits} between them."
-    whole = f"Gives up after {attempts} attempts, with {waits} between them, {_total(last)}."
+    expected = "" if last.total_low == last.total_high else f" ({seconds(last.total)} expected)"
+    total = f"{span(last.total_low, last.total_high)} in total{expected}"
+    whole = f"Gives up after {attempts} attempts, with {waits} between them, {total}."
     if len(rows) < attempts:
         return whole
     unused = "The last row is" if len(rows) == attempts else f"Rows {attempts} to {len(rows)} are"
@@ -152,12 +150,6 @@ def _before_the_end(policy: Policy, attempts: int | None, deadline: float) -> st
 def _last(policy: Policy, attempts: int) -> Row | None:
     """Return the row of the last wait before the policy gives up; None if there are too many waits to add up."""
     return schedule(policy, attempts - 1)[-1] if attempts <= _MOST_WAITS else None
-
-
-def _total(last: Row) -> str:
-    bounds = span(last.total_low, last.total_high)
-    expected = "" if last.total_low == last.total_high else f" ({seconds(last.total)} expected)"
-    return f"{bounds} in total{expected}"
 
 
 def _document(name: str, policy: Policy, rows: list[Row]) -> dict[str, object]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from grpc_backoff.base.record import NamedTuple, record
+from grpc_backoff.base.record import NamedTuple
 from grpc_backoff.config.remarks import warn_of
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ REPLAY_LIMIT = 256 * 1024
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
 
-@record
 class MethodConfig(NamedTuple):
     """A service config's settings for the calls to a method.
 
@@ -47,7 +46,6 @@ class MethodConfig(NamedTuple):
 _NOTHING = MethodConfig()
 
 
-@record
 class ServiceConfig(NamedTuple):
     """The contents of a channel's service config.
 
@@ -75,7 +73,6 @@ class ServiceConfig(NamedTuple):
         return _NOTHING
 
 
-@record
 class CallPolicies(NamedTuple):
     """The retry and hedging policies for one channel's calls.
 

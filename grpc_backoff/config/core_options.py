@@ -1,4 +1,4 @@
-"""A channel's options in grpcio's form, and those that limit grpcio's core to one connection attempt per channel.
+"""A channel's options in grpcio's form, what they mean for grpcio's core, and those that limit it to one attempt.
 
 Options are pairs of a key and a value, with the first pair for a key in effect (CH-9).
 """
@@ -6,13 +6,24 @@ Options are pairs of a key and a value, with the first pair for a key in effect 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any, NoReturn
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from grpc_backoff.base.record import NamedTuple
+from grpc_backoff.config.target import core_target
+from grpc_backoff.decide.connections.dial_texts import MORE_THAN_THE_RETRY_BUFFER
 from grpc_backoff.decide.connections.dial_times import CORE_LIMIT_SLACK, core_backoff
 from grpc_backoff.policy.connect import ConnectPolicy
 
+if TYPE_CHECKING:
+    import grpc
+
+Options = Sequence[tuple[str | bytes, object]]
 Pairs = tuple[tuple[str | bytes, object], ...]
+TypedPairs = tuple[tuple[str | bytes, type, str | bytes | int], ...]
+"""Options with the types of their values, because 1, 1.0 and True compare equal but may be read differently."""
 
 SERVICE_CONFIG = "grpc.service_config"
 ENABLE_RETRIES = "grpc.enable_retries"
@@ -21,6 +32,7 @@ BALANCING_POLICY = "grpc.lb_policy_name"
 PICK_FIRST = "pick_first"
 ROUND_ROBIN = "round_robin"
 
+_PLAIN = (str, bytes, int, bool, float)
 _MAX_INT32 = 2**31 - 1
 _KEEPALIVE_TIME = "grpc.keepalive_time_ms"
 _XDS = ("xds:", "google-c2p:", "google-c2p-experimental:")
@@ -49,6 +61,19 @@ def first_values(options: Iterable[tuple[str | bytes, object]]) -> dict[str, obj
 def key_text(key: str | bytes) -> str:
     """Return a key as text; grpcio also accepts bytes."""
     return key.decode(errors="replace") if isinstance(key, bytes) else key
+
+
+def typed_pairs(options: Iterable[object]) -> TypedPairs | None:
+    """Return options in hashable form; None if one of them is not a tuple of a key and a plain value."""
+    typed = []
+    for pair in options:
+        if type(pair) is not tuple or len(pair) != 2:  # noqa: PLR2004 - a pair
+            return None
+        key, value = pair
+        if type(key) not in (str, bytes) or type(value) not in _PLAIN:
+            return None
+        typed.append((key, type(value), value))
+    return tuple(typed)
 
 
 def attempt_options(policy: ConnectPolicy, limit: float, *, spreads: bool) -> Pairs:
@@ -139,3 +164,63 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 def _refuse(constant: str) -> NoReturn:
     raise ValueError(constant)
+
+
+class CoreArguments(NamedTuple):
+    """What a channel of the core is made with, besides credentials."""
+
+    target: str
+    options: Options
+    compression: grpc.Compression | None
+
+
+class CoreTraits(NamedTuple):
+    """What a target and options mean for the core.
+
+    Attributes:
+        target: the target as the core is given it.
+        may_wait: whether its resolver may make calls wait-for-ready, by a service config.
+        spreads: whether it makes several connections by itself (PO-5).
+        repeats: whether it repeats calls that were not sent on a lost connection, and no others (CB-16).
+        pings: whether its connections ping at all.
+        shares: whether channels with the same options may share a connection.
+        question: the request of the call that asks it why a dial failed.
+    """
+
+    target: str
+    may_wait: bool
+    spreads: bool
+    repeats: bool
+    pings: bool
+    shares: bool
+    question: bytes
+
+
+def core_traits(target: str, options: Options) -> CoreTraits:
+    """Return what a target and options mean for the core."""
+    try:
+        return _read_again(target, *chain.from_iterable(options))
+    except TypeError:  # the value of an option is not hashable
+        return _read(target, options)._replace(shares=False)
+
+
+def _read(target: str, options: Options) -> CoreTraits:
+    named = first_values(options)
+    configures, spreads = resolver_configures(target, named), spreads_calls(target, named)
+    config = named.get(SERVICE_CONFIG, "")
+    by_policy = configures or b"retryPolicy" in (config if isinstance(config, bytes) else str(config).encode())
+    return CoreTraits(
+        target if configures else core_target(target),
+        may_wait=configures,
+        spreads=spreads,
+        repeats=bool(named.get(ENABLE_RETRIES, True)) and not by_policy and not spreads,
+        pings=keepalive_options(options, 1) != (),
+        shares=not (spreads or named.get(LOCAL_POOL)),
+        question=MORE_THAN_THE_RETRY_BUFFER if SERVICE_CONFIG in named else b"",
+    )
+
+
+@lru_cache(maxsize=256, typed=True)  # 10000.0 equals 10000, but grpcio takes it for a pointer
+def _read_again(target: str, *parts: Any) -> CoreTraits:
+    """Return what `_read` does, for programs that create a channel for each request."""
+    return _read(target, tuple(zip(parts[::2], parts[1::2], strict=True)))

@@ -13,14 +13,13 @@ from typing import Protocol
 import grpc
 
 from grpc_backoff.base.base_errors import OptionError
-from grpc_backoff.base.record import NamedTuple, record
+from grpc_backoff.base.record import NamedTuple
 from grpc_backoff.base.status import Failure
 from grpc_backoff.policy.checks import duration
 
 _FILE = "the path of a file"
 
 
-@record
 class TLSFiles(NamedTuple):
     """The files with a channel's certificates and its key; see `tls_files`.
 
@@ -54,22 +53,17 @@ class CredentialsSource(Protocol):
     @property
     def identity(self) -> Hashable:
         """Return what identifies the source in a key (SH-1): not the credentials, which change."""
-        ...
 
     def read(self, tell: Tell) -> None:
         """Read the credentials in a thread and call `tell` there. If a read is running, its outcome counts."""
-        ...
 
     def watch(self, changed: Changed) -> None:
         """Call the method `changed` after each change of the credentials; only a weak reference to it is kept."""
-        ...
 
     def close(self) -> None:
         """Stop watching."""
-        ...
 
 
-@record
 class Loaded(NamedTuple):
     """Credentials from files, and a digest of the contents of the files."""
 
@@ -145,10 +139,8 @@ def load_files(files: TLSFiles) -> Loaded:
         _check(f"{files.ca!r} is not a PEM file of certificates", lambda: context.load_verify_locations(cadata=text))
     if files.certificate is not None:
         leaf, secret = files.certificate, files.key
-        _check(
-            f"{leaf!r} and {secret!r} are not a certificate and its unencrypted key",
-            lambda: context.load_cert_chain(leaf, secret, password=_no_password),
-        )
+        problem = f"{leaf!r} and {secret!r} are not a certificate and its unencrypted key"
+        _check(problem, lambda: context.load_cert_chain(leaf, secret, password=_no_password))
     if tuple(map(_content, paths)) != before:
         raise UnusableFilesError("the files changed while they were read")
     return Loaded(grpc.ssl_channel_credentials(ca, key, certificate), digest_of(before))

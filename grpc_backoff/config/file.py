@@ -13,18 +13,10 @@ from dataclasses import dataclass
 from grpc_backoff.base.base_errors import ConfigError, OptionError, unknown
 from grpc_backoff.config.call_policies import nearest_entry
 from grpc_backoff.config.patterns import check_methods, first_pattern, unreachable
-from grpc_backoff.config.remarks import unspread, warn_of
-from grpc_backoff.config.settings import (
-    CONNECTING,
-    begin_with,
-    read_source,
-    resolve_budget,
-    resolve_call,
-    resolve_connect,
-    resolve_plain,
-    resolve_retry,
-)
-from grpc_backoff.config.sources import ResolvedPolicy, Source, merged, source_of
+from grpc_backoff.config.remarks import missing_jitter, warn_of
+from grpc_backoff.config.resolving import resolve_budget, resolve_call, resolve_connect, resolve_plain, resolve_retry
+from grpc_backoff.config.settings import CONNECTING, read_source
+from grpc_backoff.config.sources import ResolvedPolicy, Source, begin_with, merged, source_of
 from grpc_backoff.policy.budget import BUDGETING, RetryBudget
 from grpc_backoff.policy.checks import Unit
 from grpc_backoff.policy.connect import ConnectPolicy
@@ -40,8 +32,7 @@ Section = ResolvedPolicy[ConnectPolicy | RetryPolicy | HedgingPolicy | RetryBudg
 TABLES = ("connection", "targets", "policies", "methods", "retry_budget", "ledger")
 """The tables allowed at the top level of a file."""
 
-_LARGEST = 1_000_000
-"""The largest file, in bytes."""
+_LARGEST = 1_000_000  # the largest file, in bytes
 _BARE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
 """The characters of keys that TOML takes without quotes."""
 
@@ -202,8 +193,8 @@ def _method(method: str, source: Source, policies: Mapping[str, Source]) -> Reso
     resolved = resolve_call(source, policies)
     if not isinstance(resolved.policy, RetryPolicy):
         return resolved
-    lone = unspread(source, resolved.policy, f"methods.{_key(method)}")
-    return resolved._replace(remarks=(*resolved.remarks, *lone))
+    remarks = missing_jitter(source, resolved.policy, f"methods.{_key(method)}")
+    return resolved._replace(remarks=(*resolved.remarks, *remarks))
 
 
 def _sources(
@@ -238,4 +229,4 @@ def _try_out(config: Config) -> Iterator[str]:
             yield from resolved.remarks
     for name, source in config.policies.items():
         if name not in PRESETS:
-            yield from unspread(source, resolve_retry([source], config.policies).policy, f"policies.{_key(name)}")
+            yield from missing_jitter(source, resolve_retry([source], config.policies).policy, f"policies.{_key(name)}")

@@ -8,16 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import field, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import grpc
 
 from grpc_backoff.base.base_errors import OptionError, kind_of
 from grpc_backoff.base.record import dataclass
 from grpc_backoff.base.status import Reason
-
-if TYPE_CHECKING:
-    import grpc
-
-_KEY = r"(?a)[0-9a-z_.-]+"
+from grpc_backoff.policy.checks import METADATA_KEY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,10 +94,9 @@ def renewed_metadata(renewed: Any) -> tuple[tuple[str, str | bytes], ...]:
         problem = f"refresh_credentials returned {kind_of(renewed)}: expected (key, value) pairs, or None"
         raise TypeError(problem) from None
     for key, value in pairs:
-        if not isinstance(key, str) or not re.fullmatch(_KEY, key):
-            raise TypeError(
-                f"refresh_credentials returned key={key!r}: expected only lower-case letters, digits, '-', '_' and '.'"
-            )
+        if not isinstance(key, str) or not re.fullmatch(METADATA_KEY, key):
+            allowed = "only lower-case letters, digits, '-', '_' and '.'"
+            raise TypeError(f"refresh_credentials returned key={key!r}: expected {allowed}")
         if not isinstance(value, bytes if key.endswith("-bin") else str):
             said = f"refresh_credentials returned {kind_of(value)} for {key}"
             raise TypeError(f"{said}: expected bytes for keys that end in -bin, and str otherwise")

@@ -12,19 +12,17 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from grpc_backoff.base.base_errors import OptionError
-from grpc_backoff.config.call_policies import ALL
-from grpc_backoff.config.core_options import ENABLE_RETRIES
+from grpc_backoff.config.call_policies import ALL, CallPolicies, ServiceConfig
 from grpc_backoff.config.patterns import check_methods
-from grpc_backoff.config.policy_string import read_string
-from grpc_backoff.config.remarks import unspread, warn_of
-from grpc_backoff.config.settings import begin_with, resolve_hedging, resolve_retry
-from grpc_backoff.config.sources import Source, SourceValue
+from grpc_backoff.config.policy_string import read_string, read_text
+from grpc_backoff.config.remarks import missing_jitter, warn_of
+from grpc_backoff.config.resolving import resolve_hedging, resolve_retry
+from grpc_backoff.config.sources import Source, SourceValue, begin_with
 from grpc_backoff.policy.budget import RetryBudget
 from grpc_backoff.policy.hedging import CallPolicy, HedgingPolicy, Repeats
-from grpc_backoff.policy.retry import RETRYING, RetryPolicy
+from grpc_backoff.policy.retry import RetryPolicy
 
 if TYPE_CHECKING:
-    from grpc_backoff.config.channel_settings import ChannelSetup
     from grpc_backoff.config.file import Config
 
 _HEDGES = r"(?:^|,)\s*hedge\s*:"
@@ -33,9 +31,12 @@ ENDLESS: Source = {part: SourceValue(None, "", None, "subscription") for part in
 
 
 def read_call_policies(
-    retry: Repeats | Mapping[str, Repeats] | None, budget: RetryBudget | None, setup: ChannelSetup
-) -> ChannelSetup:
-    """Return a channel's settings with the retry policies that its arguments and its file describe.
+    retry: Repeats | Mapping[str, Repeats] | None,
+    budget: RetryBudget | None,
+    config: Config | None,
+    service_config: ServiceConfig,
+) -> CallPolicies:
+    """Return the policies that a channel's arguments, its file and its service config describe.
 
     Raises:
         OptionError: a policy is unknown or has an invalid value, or a key does not name a method.
@@ -47,20 +48,17 @@ def read_call_policies(
         raise OptionError("retry_budget", budget, "a RetryBudget")
     by_method = retry if isinstance(retry, Mapping) else {} if retry is None else {ALL: retry}
     check_methods("retry", by_method)
-    calls = setup.call_policies
-    config = calls.config
     filed = config.retry_budget if config else None
-    calls = calls._replace(
+    return CallPolicies(
         argument={
             entry: read_policy("retry" if policy is retry else f'retry."{entry}"', policy, config)
             for entry, policy in by_method.items()
         },
+        service_config=service_config,
         filed={method: resolved.policy for method, resolved in config.methods.items()} if config else {},
-        budget=budget or calls.service_config.budget or (filed.policy if filed else None),
+        config=config,
+        budget=budget or service_config.budget or (filed.policy if filed else None),
     )
-    if calls.stand_in():  # at the front: grpcio uses the first of two options with the same key
-        setup = setup._replace(core_options=((ENABLE_RETRIES, 0), *setup.core_options))
-    return setup._replace(call_policies=calls)
 
 
 def read_retry(key: str, retry: object, config: Config | None, instead: Source = MappingProxyType({})) -> RetryPolicy:
@@ -81,11 +79,10 @@ def read_retry(key: str, retry: object, config: Config | None, instead: Source =
     if not isinstance(retry, str) or not retry:
         raise OptionError(key, retry, "a RetryPolicy, a policy name, or a policy string such as 'retry: 5, delay: 1s'")
     named: Mapping[str, Source] = config.policies if config else {}
-    written = ":" in retry or "=" in retry  # an "=" raises an error with a suggestion
-    source = read_string(retry, RETRYING, key) if written else begin_with(retry, key)
+    source = begin_with(retry, key) if retry in named else read_text(retry, key)
     base = named.get(str(source["preset"].value), {}) if "preset" in source else {}
     resolved = resolve_retry([source, {part: value for part, value in instead.items() if part not in base}], named)
-    warn_of((*resolved.remarks, *unspread(source, resolved.policy)))
+    warn_of((*resolved.remarks, *missing_jitter(source, resolved.policy)))
     return resolved.policy
 
 

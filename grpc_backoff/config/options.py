@@ -1,4 +1,4 @@
-"""Turns channel options into a connect policy (CH-9), or raises an error that names the invalid option (CH-10).
+"""Turns channel options into settings (CH-9), or raises an error that names the invalid option (CH-10).
 
 Milliseconds occur only here, because grpc's options use them; everywhere else times are in seconds.
 
@@ -14,15 +14,25 @@ import os
 import re
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from grpc_backoff.base.base_errors import ConfigError, OptionError, near_miss, shown, unknown
-from grpc_backoff.config.call_policies import REPLAY_LIMIT, CallPolicies
-from grpc_backoff.config.channel_settings import ChannelSetup
-from grpc_backoff.config.core_options import SERVICE_CONFIG, Pairs, first_values, idle_options, key_text, milliseconds
+from grpc_backoff.config.channel_settings import ChannelSettings
+from grpc_backoff.config.channel_setup import ChannelSetup
+from grpc_backoff.config.core_options import (
+    ENABLE_RETRIES,
+    SERVICE_CONFIG,
+    Pairs,
+    first_values,
+    idle_options,
+    key_text,
+    milliseconds,
+)
+from grpc_backoff.config.methods import read_call_policies
 from grpc_backoff.config.places import read_balancing
+from grpc_backoff.config.resolving import resolve_connect
 from grpc_backoff.config.service_config import read_json, read_service_config
-from grpc_backoff.config.settings import CONNECTING, POOLED, read_source, resolve_connect
+from grpc_backoff.config.settings import CONNECTING, POOLED, read_source
 from grpc_backoff.config.sources import Source, SourceValue, describe
 from grpc_backoff.policy.checks import Unit, duration
 from grpc_backoff.policy.connect import ConnectPolicy
@@ -52,48 +62,45 @@ _NEAR_KEY = 0.78
 
 
 def read_options(
-    options: Iterable[tuple[str | bytes, object]],
-    policy: ConnectPolicy | None = None,
-    *,
-    target: str = "",
-    config: str | os.PathLike[str] | Config | None = None,
+    options: Iterable[tuple[str | bytes, object]], *, target: str = "", **settings: Unpack[ChannelSettings]
 ) -> ChannelSetup:
-    """Read one channel's options; the settings come without the policies that arguments and the file give to calls.
+    """Read one channel's options, with the arguments that have precedence over them or over the file.
 
-    Options take precedence over the file. The file is `config`, or else the one named by the option
+    Options take precedence over the file. The file is the argument `config`, or else the one named by the option
     `grpc_backoff.config`, or else the one named by the environment. An explicit `policy` overrides options and file,
-    but they are still checked. grpcio's options are passed on unchanged and in order. An option for the resulting idle
-    timeout is appended, because grpcio itself closes unused connections (CB-14); and so is the shortest time between
-    two resolutions, if it is set, for targets that grpcio resolves.
+    but they are still checked. grpcio's options are passed on unchanged and in order, between those that are added.
 
     Raises:
-        OptionError: an option of this library is unknown or has an invalid value, or so has the hedging or the health
-            check of the service config.
+        OptionError: an option of this library is unknown or has an invalid value, or so has an argument, or the hedging
+            or the health check of the service config.
         ConfigError: the file cannot be read or has an invalid value.
+
+    Warns:
+        PolicyWarning: a setting of a policy for calls has no effect.
     """
     ours, core, remarks = _sort(options)
-    source = _source(ours)
-    file = _file(config, ours)
-    sources = [source, *(file.connecting(target) if file else ())]
-    named = file.policies if file else {}
-    (resolved, parts, _), pooling = resolve_connect(sources, named)
-    if policy is None:
-        policy = resolved
-    elif isinstance(policy, ConnectPolicy):
-        parts = {**describe(policy, "argument"), **{part: parts[part] for part in POOLED}}
-    else:
-        raise OptionError("policy", policy, "a ConnectPolicy")
+    file = _file(settings.get("config"), ours)
+    sources = [_source(ours), *(file.connecting(target) if file else ())]
+    resolved, pooling = resolve_connect(sources, file.policies if file else {})
+    policy, parts = resolved.policy, resolved.values
+    if (instead := settings.get("policy")) is not None:
+        if not isinstance(instead, ConnectPolicy):
+            raise OptionError("policy", instead, "a ConnectPolicy")
+        policy, parts = instead, {**describe(instead, "argument"), **{part: parts[part] for part in POOLED}}
     values = first_values(core)
     parsed = read_json(values[SERVICE_CONFIG]) if SERVICE_CONFIG in values else {}
     service_config, core = read_service_config(core, values, parsed)
     round_robin, health = read_balancing(parsed, values)
     pooling = pooling._replace(round_robin=round_robin, health_service=health)
-    core += idle_options(policy)
-    if any("min_resolve_interval" in source for source in sources):
-        core += ((_WORDS["min_resolve_interval"], milliseconds(pooling.min_resolve_interval, least=0)),)
+    calls = read_call_policies(settings.get("retry"), settings.get("retry_budget"), file, service_config)
     limit = values.get(_REPLAY_LIMIT)
-    replay_limit = max(0, limit) if isinstance(limit, int) else REPLAY_LIMIT  # as in the core
-    calls = CallPolicies(service_config=service_config, config=file, replay_limit=replay_limit)
+    if isinstance(limit, int):
+        calls = calls._replace(replay_limit=max(0, limit))  # as in the core
+    if calls.stand_in():  # at the front: grpcio uses the first of two options with the same key
+        core = ((ENABLE_RETRIES, 0), *core)
+    core += idle_options(policy)
+    if any("min_resolve_interval" in source for source in sources):  # for targets that grpcio resolves
+        core += ((_WORDS["min_resolve_interval"], milliseconds(pooling.min_resolve_interval, least=0)),)
     return ChannelSetup(target, policy, pooling, parts, calls, core, remarks)
 
 
@@ -145,10 +152,13 @@ def _check_for_core(key: str, value: object) -> None:
 
     grpcio takes the `int` of any other object for a pointer.
     """
+    key.encode()
     if isinstance(value, int):
         if not -(2**31) <= value < 2**31:
             raise OverflowError(f"{key}={shown(value)}: expected a whole number of 32 bits")
-    elif not isinstance(value, str | bytes) and not hasattr(value, "__int__"):
+    elif isinstance(value, str):
+        value.encode()
+    elif not isinstance(value, bytes) and not hasattr(value, "__int__"):
         raise TypeError(f"{key}={shown(value)}: expected a whole number, a string, bytes or an object with a pointer")
 
 
@@ -171,8 +181,6 @@ def _source(options: dict[str, object]) -> Source:
         gap = duration(FIXED_BACKOFF_MS, value, Unit.MILLISECONDS)
         times = dict.fromkeys(("delay", "max_delay", "min_connect_timeout"), gap)
         parts = {"backoff": "exponential", **times, "multiplier": 1.0, "jitter": NoJitter()}
-        source = {
-            **source,
-            **{part: SourceValue(set_to, FIXED_BACKOFF_MS, value, "option") for part, set_to in parts.items()},
-        }
+        fixed = {part: SourceValue(set_to, FIXED_BACKOFF_MS, value, "option") for part, set_to in parts.items()}
+        return {**source, **fixed}
     return source

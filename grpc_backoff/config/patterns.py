@@ -1,8 +1,4 @@
-"""Finds the pattern that applies to a target, and checks the entries for methods.
-
-Of several patterns, the first that matches applies. Of several entries, the most specific one does, wherever it stands:
-see `call_policies.nearest_entry`.
-"""
+"""Finds the pattern that applies to a target, and checks the entries for methods."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import socket
 from collections.abc import Iterable, Mapping
 
 from grpc_backoff.base.base_errors import OptionError
-from grpc_backoff.base.record import NamedTuple, record
+from grpc_backoff.base.record import NamedTuple
 from grpc_backoff.config.core_options import (
     BALANCING_POLICY,
     PICK_FIRST,
@@ -39,7 +39,6 @@ _NUMERIC = r"ipv[46]:.*"
 _WITH_PORTS = r"ipv4:/{0,3}[\d.]+:\d+(,[\d.]+:\d+)*|ipv6:/{0,3}\[[^\]]+\]:\d+(,\[[^\]]+\]:\d+)*"
 
 
-@record
 class Place(NamedTuple):
     """What a channel's slots dial.
 
@@ -120,9 +119,8 @@ def dial_options(core: Iterable[tuple[str | bytes, object]], place: Place) -> tu
     core = tuple(core)
     config = read_json(first_values(core).get(SERVICE_CONFIG))
     checks = () if place.policy.health_service is None else (_HEALTH,)
-    alone = [
-        pair for pair in _without(core, config, *checks, *_CONFIG_POLICIES) if key_text(pair[0]) != BALANCING_POLICY
-    ]
+    alone = _without(core, config, *checks, *_CONFIG_POLICIES)
+    alone = tuple(pair for pair in alone if key_text(pair[0]) != BALANCING_POLICY)
     authority = ((AUTHORITY, place.authority),) if place.authority else ()
     return _without(core, config, *checks), (DIRECT, *alone, *authority)
 

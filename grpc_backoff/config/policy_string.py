@@ -11,9 +11,10 @@ import re
 from collections.abc import Sequence
 
 from grpc_backoff.base.base_errors import OptionError, shown
-from grpc_backoff.config.remarks import unspread, warn_of
-from grpc_backoff.config.settings import begin_with, read_source, resolve_retry
-from grpc_backoff.config.sources import Source
+from grpc_backoff.config.remarks import missing_jitter, warn_of
+from grpc_backoff.config.resolving import resolve_retry
+from grpc_backoff.config.settings import read_source
+from grpc_backoff.config.sources import Source, begin_with
 from grpc_backoff.policy.checks import STATUS_CODES, Unit
 from grpc_backoff.policy.retry import RETRYING, RetryPolicy
 from grpc_backoff.policy.setting import Setting
@@ -39,10 +40,17 @@ def parse_policy(text: str) -> RetryPolicy:
     Warns:
         PolicyWarning: a setting has no effect, such as `backoff` without `delay`, or the waits have no jitter.
     """
-    source = read_string(text, RETRYING) if re.search(_SIGNS, text) else begin_with(text.strip())
+    if not isinstance(text, str):
+        raise OptionError("policy", text, "a policy name, or a policy string such as 'retry: 5, delay: 1s'")
+    source = read_text(text)
     resolved = resolve_retry([source], {})
-    warn_of((*resolved.remarks, *unspread(source, resolved.policy)))
+    warn_of((*resolved.remarks, *missing_jitter(source, resolved.policy)))
     return resolved.policy
+
+
+def read_text(text: str, key: str = "policy") -> Source:
+    """Return what a policy string says, or else a text that names a policy; `key` is the text's name in errors."""
+    return read_string(text, RETRYING, key) if re.search(_SIGNS, text) else begin_with(text.strip(), key)
 
 
 def read_string(text: str, table: Sequence[Setting] | None, key: str = "policy") -> Source:
@@ -59,13 +67,11 @@ def read_string(text: str, table: Sequence[Setting] | None, key: str = "policy")
             raise OptionError(key, text, "a policy string with a colon after each setting", meant)
         if not colon or not name or not value:
             example = "a policy string such as 'retry: 5, delay: 1s, backoff: linear'"
-            raise OptionError(
-                key, text, f"'setting: value' in place of {shown(part.strip())}" if part.strip() else example
-            )
+            allowed = f"'setting: value' in place of {shown(part.strip())}" if part.strip() else example
+            raise OptionError(key, text, allowed)
         if name in values:
-            raise OptionError(
-                name, value, "each setting at most once", problem=f"{name!r} is set twice in {key}={shown(text)}"
-            )
+            problem = f"{name!r} is set twice in {key}={shown(text)}"
+            raise OptionError(name, value, "each setting at most once", problem=problem)
         values[name] = (name, scalar(value))
     return read_source(table, values, "policy string", Unit.WRITTEN)
 

@@ -21,8 +21,7 @@ _SPARED = ("no_grpc_proxy", "no_proxy")
 _FOR_ADDRESSES = "grpc.address_http_proxy"
 _FOR_ADDRESSES_VARIABLE = "GRPC_ADDRESS_HTTP_PROXY"
 
-_SCHEME = "http:"
-"""What the URL of a proxy begins with, or the core ignores it."""
+_SCHEME = "http:"  # what the URL of a proxy begins with, or the core ignores it
 
 DIRECT = (_ENABLED, 0)
 """The option that makes the core connect directly."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import warnings
 from collections.abc import Collection, Iterable, Iterator
@@ -22,15 +23,14 @@ _PACKAGE = __name__.partition(".")[0]
 def warn_of(remarks: Iterable[str]) -> None:
     """Issue each warning at the line of the nearest caller outside this package."""
     for remark in remarks:
-        warnings.warn(remark, PolicyWarning, stacklevel=_outside())
+        with contextlib.suppress(ValueError):  # stderr is closed; of its errors, `warnings` ignores only OSError
+            warnings.warn(remark, PolicyWarning, stacklevel=_outside())
 
 
 def doubts(policy: RetryPolicy, *, bounded: bool) -> Iterator[str]:
     """Yield warnings about policies with many retries without delay, or without any limit on retries.
 
-    Args:
-        policy: the retry policy of a call.
-        bounded: whether the call has a deadline, from its policy or its caller.
+    `bounded` says whether the call has a deadline, from its policy or its caller.
     """
     attempts = "unlimited" if policy.max_attempts is None else policy.max_attempts
     many = policy.max_attempts is None or policy.max_attempts - 1 > _MOST_WITHOUT_DELAY
@@ -40,15 +40,11 @@ def doubts(policy: RetryPolicy, *, bounded: bool) -> Iterator[str]:
         yield f"max_attempts={attempts}: expected a deadline, a timeout for the call, or a limited number of attempts"
 
 
-def unspread(parts: Collection[str], policy: RetryPolicy, table: str = "") -> Iterator[str]:
+def missing_jitter(parts: Collection[str], policy: RetryPolicy, table: str = "") -> Iterator[str]:
     """Yield a warning about a policy that sets neither a jitter nor a preset, and whose waits have no jitter.
 
-    The warning concerns only waits after UNAVAILABLE, with which many clients fail at the same moment.
-
-    Args:
-        parts: the parts that it sets.
-        policy: the policy.
-        table: the table of the file that describes it; empty for a policy string.
+    The warning concerns only waits after UNAVAILABLE, with which many clients fail at the same moment. `parts` are
+    those that the policy sets. `table` is the table of the file that describes it; empty for a policy string.
     """
     low, high = policy.bounds(1)
     retried = policy.max_attempts != 1 and "UNAVAILABLE" in policy.codes

@@ -1,8 +1,7 @@
-"""Reads a channel's service config and converts retry policies to and from its JSON (BP-5, gRFC A6).
+"""Reads a channel's service config (gRFC A6), once, into a `ServiceConfig`, and converts retry policies (BP-5).
 
-A channel's service config is read once, into a `ServiceConfig`. A `retryPolicy` supports only one kind of backoff:
-exponential, with gRPC's own jitter. Parts of a policy that do not fit are reported, never silently dropped. In this
-module, JSON is represented by dicts and lists, except as the input of `read_json`.
+JSON is represented by dicts and lists, except as the input of `read_json`. A `retryPolicy` supports only one kind of
+backoff: exponential, with gRPC's own jitter. Parts of a policy that do not fit are reported, never silently dropped.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from grpc_backoff.base.base_errors import OptionError
-from grpc_backoff.base.record import NamedTuple, record
+from grpc_backoff.base.record import NamedTuple
 from grpc_backoff.config.call_policies import MethodConfig, ServiceConfig
 from grpc_backoff.config.core_options import ENABLE_RETRIES, SERVICE_CONFIG, Pairs, key_text, read_json
 from grpc_backoff.policy.backoff import BackoffPolicy
@@ -38,7 +37,7 @@ __all__ = [
     "with_config",
 ]
 
-MOST_ATTEMPTS = 5
+_MOST_ATTEMPTS = 5
 """The most attempts that gRPC's cores make, even if a service config asks for more (gRFC A6)."""
 
 _RETRYING = {
@@ -51,13 +50,11 @@ _RETRYING = {
 _HEDGING = {"hedging_delay": "hedgingDelay", "max_attempts": "maxAttempts", "non_fatal_codes": "nonFatalStatusCodes"}
 _THROTTLING = {"max_tokens": "maxTokens", "token_ratio": "tokenRatio"}
 _CHECKS = checks_of((*BUDGETING, *HEDGING, *RETRYING), "max_attempts")
-_DIGITS = 9
-"""How many digits a Duration has after the point."""
+_DIGITS = 9  # how many digits a Duration has after the point
 _LEAST = 0.001
 """The shortest wait or timeout, in seconds: grpc's C-core truncates anything less to 0. It rejects that as a wait, and
 takes it for no timeout."""
-_MOST = 315_576_000_000
-"""The longest Duration, in seconds: 10,000 years."""
+_MOST = 315_576_000_000  # the longest Duration, in seconds: 10,000 years
 _LONGEST = 1e9
 """The longest timeout to apply, in seconds. grpcio takes a deadline after the year 2262 for one that has passed."""
 
@@ -116,7 +113,7 @@ def _read_hedging(entry: Mapping[str, object]) -> HedgingPolicy | None:
     if entry.get("retryPolicy") is not None:
         problem = "'retryPolicy' besides 'hedgingPolicy': a method is either retried or hedged"
         raise OptionError("hedgingPolicy", native, "no retryPolicy besides it", problem=problem)
-    read = _read("hedgingPolicy", native, _HEDGING, {"hedgingDelay": "0s", "nonFatalStatusCodes": []})
+    read = _read_object("hedgingPolicy", native, _HEDGING, {"hedgingDelay": "0s", "nonFatalStatusCodes": []})
     return HedgingPolicy(**{**read, "max_attempts": min(read["max_attempts"], MOST_COPIES)})
 
 
@@ -141,7 +138,35 @@ def with_config(options: Pairs, config: dict[str, object]) -> Pairs:
     return tuple((key, text if key_text(key) == SERVICE_CONFIG else value) for key, value in options)
 
 
-@record
+def read_throttling(config: Mapping[str, object]) -> RetryBudget | None:
+    """Return the retry budget described by a service config's `retryThrottling`; None if it has none.
+
+    Raises:
+        OptionError: gRPC would reject one of the values.
+    """
+    throttling = config.get("retryThrottling")
+    return None if throttling is None else RetryBudget(**_read_object("retryThrottling", throttling, _THROTTLING))
+
+
+def method_configs(config: object) -> list[dict[str, Any]]:
+    """Return the entries of a service config's `methodConfig` that are objects."""
+    entries = config.get("methodConfig") if isinstance(config, dict) else None
+    return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+
+
+def method_paths(entry: Mapping[str, object]) -> Iterator[str]:
+    """Yield the paths of a `methodConfig`: `/service/method`, `/service/` for a service, or an empty path for all."""
+    listed = entry.get("name")
+    for name in listed if isinstance(listed, list) else ():
+        if not isinstance(name, dict):
+            continue
+        service, method = name.get("service") or "", name.get("method") or ""
+        if service:
+            yield f"/{service}/{method}"
+        elif not method:
+            yield ""
+
+
 class Conversion(NamedTuple):
     """A retry policy converted to a service config.
 
@@ -160,23 +185,20 @@ def to_service_config(policy: RetryPolicy) -> Conversion:
     if policy.max_attempts == 1:
         return Conversion(None, misfits)
     strategy = policy.backoff.strategy
-    first = policy.backoff.nominal(1)
-    return Conversion(
-        {
-            "maxAttempts": min(policy.max_attempts or MOST_ATTEMPTS, MOST_ATTEMPTS),
-            "initialBackoff": _write_duration(first),
-            "maxBackoff": _write_duration(policy.backoff.cap),
-            "backoffMultiplier": strategy.multiplier if isinstance(strategy, Exponential) else 1.0,
-            "retryableStatusCodes": sorted(policy.codes),
-        },
-        misfits,
-    )
+    native: dict[str, object] = {
+        "maxAttempts": min(policy.max_attempts or _MOST_ATTEMPTS, _MOST_ATTEMPTS),
+        "initialBackoff": _write_duration(policy.backoff.nominal(1)),
+        "maxBackoff": _write_duration(policy.backoff.cap),
+        "backoffMultiplier": strategy.multiplier if isinstance(strategy, Exponential) else 1.0,
+        "retryableStatusCodes": sorted(policy.codes),
+    }
+    return Conversion(native, misfits)
 
 
 def _misfits(policy: RetryPolicy) -> Iterator[str]:
-    if policy.max_attempts is None or policy.max_attempts > MOST_ATTEMPTS:
+    if policy.max_attempts is None or policy.max_attempts > _MOST_ATTEMPTS:
         wanted = policy.max_attempts or "unlimited"
-        yield f"max_attempts = {wanted}: gRPC makes at most {MOST_ATTEMPTS} attempts"
+        yield f"max_attempts = {wanted}: gRPC makes at most {_MOST_ATTEMPTS} attempts"
     yield from _misfits_of(policy.backoff)
     for name in ("timeout", "deadline", "max_server_delay"):
         if getattr(policy, name) is not None:
@@ -211,13 +233,13 @@ def from_service_config(retry_policy: Mapping[str, object]) -> RetryPolicy:
         OptionError: a key is missing or has a value that gRPC would reject, or the multiplier is below 1, which this
             library does not allow.
     """
-    read = _read("retryPolicy", retry_policy, _RETRYING)
+    read = _read_object("retryPolicy", retry_policy, _RETRYING)
     strategy = Exponential(read.pop("delay"), read.pop("multiplier"))
     backoff = BackoffPolicy(strategy=strategy, cap=read.pop("max_delay"), jitter=NATIVE_JITTER)
     return RetryPolicy(backoff=backoff, server_delay_jitter=0.0, **read)
 
 
-def _read(
+def _read_object(
     name: str, native: object, keys: Mapping[str, str], defaults: Mapping[str, object] = MappingProxyType({})
 ) -> dict[str, Any]:
     """Return the checked values of an object of a service config, by part; `keys` has the key of each part."""
@@ -246,32 +268,3 @@ def _attempts(key: str, value: object) -> int:
 def _write_duration(seconds: float) -> str:
     seconds = min(max(seconds, _LEAST), _MOST)
     return f"{seconds:.{_DIGITS}f}".rstrip("0").rstrip(".") + "s"
-
-
-def read_throttling(config: Mapping[str, object]) -> RetryBudget | None:
-    """Return the retry budget described by a service config's `retryThrottling`; None if it has none.
-
-    Raises:
-        OptionError: gRPC would reject one of the values.
-    """
-    throttling = config.get("retryThrottling")
-    return None if throttling is None else RetryBudget(**_read("retryThrottling", throttling, _THROTTLING))
-
-
-def method_configs(config: object) -> list[dict[str, Any]]:
-    """Return the entries of a service config's `methodConfig` that are objects."""
-    entries = config.get("methodConfig") if isinstance(config, dict) else None
-    return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
-
-
-def method_paths(entry: Mapping[str, object]) -> Iterator[str]:
-    """Yield the paths of a `methodConfig`: `/service/method`, `/service/` for a service, or an empty path for all."""
-    listed = entry.get("name")
-    for name in listed if isinstance(listed, list) else ():
-        if not isinstance(name, dict):
-            continue
-        service, method = name.get("service") or "", name.get("method") or ""
-        if service:
-            yield f"/{service}/{method}"
-        elif not method:
-            yield ""

@@ -12,7 +12,7 @@ from dataclasses import astuple, fields, is_dataclass
 from typing import Any, Generic, TypeVar
 
 from grpc_backoff.base.base_errors import OptionError, shown
-from grpc_backoff.base.record import NamedTuple, record
+from grpc_backoff.base.record import NamedTuple
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.jitter import NoJitter
 from grpc_backoff.policy.presets import AT_ONCE, PRESETS, PolicyT, build
@@ -21,7 +21,6 @@ from grpc_backoff.policy.strategy import PARTS_OF_ANY_STRATEGY, PARTS_OF_STRATEG
 ResolvedT_co = TypeVar("ResolvedT_co", covariant=True)
 
 
-@record
 class SourceValue(NamedTuple):
     """One part's value in one source.
 
@@ -46,7 +45,6 @@ Source = Mapping[str, SourceValue]
 """One source's values, by part."""
 
 
-@record
 class Effective(NamedTuple):
     """One effective value, and where it came from."""
 
@@ -55,7 +53,6 @@ class Effective(NamedTuple):
     origin: str
 
 
-@record
 class ResolvedPolicy(NamedTuple, Generic[ResolvedT_co]):
     """A policy, the source of each of its values, and remarks.
 
@@ -85,6 +82,11 @@ def source_of(origin: str, values: Mapping[str, object]) -> Source:
     return {part: SourceValue(value, "", value, origin) for part, value in values.items()}
 
 
+def begin_with(name: str, key: str = "policy") -> Source:
+    """Return a source that only names the policy to start from; errors refer to the name as `key`."""
+    return {"preset": SourceValue(name, key, name, "name")}
+
+
 def merged(sources: Sequence[Source]) -> dict[str, SourceValue]:
     """Return the value of each part from the first source that sets it."""
     values: dict[str, SourceValue] = {}
@@ -105,19 +107,16 @@ def compose(kind: type[PolicyT], sources: Sequence[Source]) -> ResolvedPolicy[Po
     _settle_cap(sources, values)
     named: list[str] = [part.name for part in fields(kind) if part.init and part.name != "backoff"]
     parts = ["backoff", *PARTS_OF_STRATEGIES[values["backoff"].value], "max_delay", "jitter", *named]
-    return ResolvedPolicy(
-        build(kind, {part: value.value for part, value in values.items()}),
-        {part: values[part] for part in parts if part in values},
-    )
+    policy = build(kind, {part: value.value for part, value in values.items()})
+    return ResolvedPolicy(policy, {part: values[part] for part in parts if part in values})
 
 
 def describe(policy: ConnectPolicy, origin: str) -> Source:
     """Return the values of a policy that was passed as one object."""
     strategy = policy.backoff.strategy
     parts: dict[str, object] = {"backoff": strategy.name}
-    parts |= zip(
-        PARTS_OF_STRATEGIES.get(strategy.name, ()), astuple(strategy) if is_dataclass(strategy) else (), strict=False
-    )
+    values = astuple(strategy) if is_dataclass(strategy) else ()
+    parts |= zip(PARTS_OF_STRATEGIES.get(strategy.name, ()), values, strict=False)
     parts |= {"max_delay": policy.backoff.cap, "jitter": policy.backoff.jitter}
     parts |= {part.name: getattr(policy, part.name) for part in fields(policy) if part.init and part.name != "backoff"}
     return source_of(origin, {part: value for part, value in parts.items() if value is not None})

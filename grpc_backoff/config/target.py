@@ -14,7 +14,7 @@ import socket
 from typing import Any
 
 from grpc_backoff.base.base_errors import OptionError
-from grpc_backoff.base.record import NamedTuple, record
+from grpc_backoff.base.record import NamedTuple
 
 AF_UNIX: socket.AddressFamily | None = getattr(socket, "AF_UNIX", None)
 """The address family of Unix sockets; None on Windows, where Python has none."""
@@ -40,7 +40,6 @@ _UNIX_HOST = "localhost"
 """The host name that gRPC uses for a Unix socket, in `:authority` and for verifying the server's certificate."""
 
 
-@record
 class Address(NamedTuple):
     """A socket address; `str` returns it in the form that people write."""
 
@@ -58,7 +57,6 @@ class Address(NamedTuple):
         return f"[{host}%{zone[1]}]:{port}" if zone[1] else f"[{host}]:{port}"
 
 
-@record
 class Target(NamedTuple):
     """A parsed target string.
 
@@ -173,6 +171,12 @@ def bare_target(text: str) -> str:
     return found[1] if found else text
 
 
+def canonical_target(text: str) -> str:
+    """Return a target in A66's form, with the scheme that grpc's core would use if it names none."""
+    scheme, colon, _ = text.partition(":")
+    return text if colon and scheme.lower() in {"dns", *_OTHER_SCHEMES} else f"dns:///{text}"
+
+
 def names_no_port(text: str) -> bool:
     """Return whether a target names no port, so that DEFAULT_PORT is dialled."""
     return _port(text) == "" and not text.isspace()
@@ -282,8 +286,7 @@ def _literal(host: str, port: int, family: socket.AddressFamily) -> tuple[Addres
     with contextlib.suppress(OSError, UnicodeError):
         # As bytes, because for a text, `getaddrinfo` imports a codec, which must not happen in an outage (CH-12).
         name = host.encode() if host.isascii() else host
-        found = socket.getaddrinfo(
-            name, port, family, socket.SOCK_STREAM, socket.IPPROTO_TCP, socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
-        )
+        flags = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
+        found = socket.getaddrinfo(name, port, family, socket.SOCK_STREAM, socket.IPPROTO_TCP, flags)
         return tuple(Address(info[0], info[4]) for info in found)
     return ()

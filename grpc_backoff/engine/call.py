@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import grpc
 
-from grpc_backoff.base.record import NamedTuple, record
+from grpc_backoff.base.record import NamedTuple
 from grpc_backoff.base.status import CANCELLED_BY_SERVER, Link
 from grpc_backoff.base.stepping import Stepper
 from grpc_backoff.decide.calls import call_machine as m
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from grpc_backoff.decide.calls import hedging_machine as h  # noqa: F401 - the inputs of `CallShell`
     from grpc_backoff.decide.calls.decision import GiveUp
     from grpc_backoff.decide.calls.events import CallEvent
+    from grpc_backoff.engine.gate import GatedConnection
     from grpc_backoff.engine.method import Arguments
     from grpc_backoff.grpcio.call_errors import RetriesExhaustedError
 
@@ -47,16 +48,12 @@ BETWEEN = frozenset({m.CallPhase.SLEEPING, m.CallPhase.DECIDING})
 """The phases of a call between two attempts."""
 _FEW = range(11)
 """The values of `max_attempts` that never cause a warning, so policies with them need no closer check."""
-
-
 _SHORT = 256
 """How many characters of a text are worth keeping."""
-
 
 AttemptsT_co = TypeVar("AttemptsT_co", covariant=True)
 
 
-@record
 class CallSetup(NamedTuple, Generic[AttemptsT_co]):
     """The arguments that start a call.
 
@@ -88,7 +85,7 @@ class CallShell(Stepper["h.Input"]):
 
     exhausted_error: ClassVar[type[RetriesExhaustedError]]
     """The `RetriesExhaustedError` of this API."""
-    _connection: Any = None
+    _connection: GatedConnection | None = None
     _error: BaseException | None = None
     _failed: FailedCall | None = None
     _spans: CallSpans | None = None

@@ -1,24 +1,72 @@
-"""The base class of both APIs' channels: their settings, multicallables and listeners, and how they are refreshed."""
+"""The base class of both APIs' channels: their settings, multicallables and listeners, and how they are refreshed.
+
+Channels with the same key (SH-1), which says what is dialled and how, share a schedule.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
+from weakref import WeakKeyDictionary
 
 import grpc
 
-from grpc_backoff.base.base_errors import OptionError
-from grpc_backoff.config.channel_settings import ChannelSetup, Listener, check_listener, policy_values, remove_listener
+from grpc_backoff.base.base_errors import OptionError, shown
+from grpc_backoff.config.channel_settings import policy_values
+from grpc_backoff.config.channel_setup import ChannelSetup, Key, Listener, check_listener
 from grpc_backoff.decide.connections.happened import load_events
-from grpc_backoff.engine.key import channel_key
+from grpc_backoff.engine.pending import Connections
 from grpc_backoff.grpcio.forks import check_core
-from grpc_backoff.grpcio.private import register_method
+from grpc_backoff.grpcio.private import inner_credentials, pems_of, refuse_single_use, register_method
 
 if TYPE_CHECKING:
     from grpc_backoff.config.credentials import CredentialsSource
     from grpc_backoff.config.sources import Effective
     from grpc_backoff.engine.environment import ListenersOfChannel
-    from grpc_backoff.engine.pending import Connections
+else:
+    Effective = ListenersOfChannel = Any  # for programs that evaluate the annotations of a channel
+
+_digests: WeakKeyDictionary[grpc.ChannelCredentials, Hashable] = WeakKeyDictionary()
+
+
+def channel_key(
+    setup: ChannelSetup,
+    credentials: grpc.ChannelCredentials | CredentialsSource | None,
+    compression: grpc.Compression | None,
+) -> Key | None:
+    """Return a channel's key, that of its settings if it is insecure; None if the channel shares nothing with others.
+
+    `credentials` are grpc's, or a source of credentials, which itself is part of the key (PO-10).
+    """
+    if setup.key is None or (credentials is None and compression is None):
+        return setup.key
+    try:
+        return Key(setup.target, setup.key, None if credentials is None else _security(credentials), compression)
+    except TypeError:  # what the program passed has no hash
+        return None
+
+
+def _security(credentials: grpc.ChannelCredentials | CredentialsSource) -> Hashable:
+    """Return the part of a key that identifies these credentials.
+
+    If they are more than the PEMs of `ssl_channel_credentials`, this is the identity of grpcio's inner object, because
+    after `install` a new outer one is made for each channel. The key does not keep that object alive, but the channels
+    do that use it; after them, the schedule soon ends as well.
+    """
+    if not isinstance(credentials, grpc.ChannelCredentials):
+        source: Hashable = credentials.identity
+        return source
+    known = _digests.get(credentials)
+    if known is None:
+        inner = inner_credentials(credentials)
+        known, pems = id(inner), pems_of(inner)
+        if pems is not None:
+            from grpc_backoff.config.credentials import digest_of  # noqa: PLC0415 - only channels with TLS need it
+
+            known = digest_of(pems)
+        _digests[credentials] = known
+    return known
+
 
 _REFRESHED = "refresh_connection() was called"
 _ROTATED = "the files of its credentials have changed"
@@ -47,6 +95,7 @@ class BaseChannel:
         """Begin with these settings, if grpcio's core works in this process."""
         if compression is not None and not hasattr(compression, "__int__"):
             raise OptionError("compression", compression, "a grpc.Compression")
+        refuse_single_use(credentials)
         self._generation = check_core(setup.target, asyncio=asyncio)
         self.target = setup.target
         self.call_policies = setup.call_policies
@@ -54,12 +103,13 @@ class BaseChannel:
         self.policy = setup.policy
         """The channel's connect policy."""
         self._values = setup.values
-        self._key = channel_key(setup, credentials, compression)
-        """The key of the channel's schedule."""
+        has_own = setup.clock is not None or setup.rng is not None  # SH-1: one clock
+        self._key = None if has_own else channel_key(setup, credentials, compression)
+        """The key of the channel's schedule; None for one of its own."""
         self._source = None if credentials is None or isinstance(credentials, grpc.ChannelCredentials) else credentials
         if self._source is not None:
             from grpc_backoff.config.credentials import load_files_checks  # noqa: PLC0415 - few channels have a source
-            from grpc_backoff.engine import slots  # noqa: F401, PLC0415 - new credentials replace the connection (PO-10)
+            from grpc_backoff.engine import several_slots  # noqa: F401, PLC0415 - new credentials replace the connection (PO-10)
 
             load_files_checks()
         if setup.listeners:
@@ -128,7 +178,9 @@ class BaseChannel:
         Raises:
             ValueError: `listener` is not registered.
         """
-        remove_listener(self._listeners.listeners, listener)
+        if listener not in self._listeners.listeners:
+            raise ValueError(f"this listener is not registered: {shown(listener)}")
+        self._listeners.listeners.remove(listener)
 
     # The multicallables.
 

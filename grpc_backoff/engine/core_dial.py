@@ -1,21 +1,29 @@
-"""What the dials of both APIs have in common: how they step the dial machine, and execute its effects."""
+"""What the dials of both APIs have in common: a dial steps the dial machine, and executes its effects.
+
+A dial is one attempt, and the connection that it makes. The machine (`decide/connections/dial_machine.py`) decides when
+to look at the core's channel, and what its states mean.
+"""
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Self
 
-from grpc_backoff.base.status import Failure, Link, Loss
+from grpc_backoff.base.logs import Log
+from grpc_backoff.base.status import Failure, Link, Loss, Stage
 from grpc_backoff.base.stepping import Stepper
 from grpc_backoff.decide.calls.call_texts import says_too_many_pings
 from grpc_backoff.decide.connections import dial_machine as m
-from grpc_backoff.engine.core_connector import BaseConnector, Reporting, Tell, unheard
-from grpc_backoff.engine.gate import GatedConnection
+from grpc_backoff.engine.core_connector import BaseConnector, DialT, Tell
+from grpc_backoff.engine.gate import GatedConnection, Reporting, unheard
 from grpc_backoff.engine.spares import SPARES
 
 if TYPE_CHECKING:
-    from grpc_backoff.engine.spares import Key
+    from grpc_backoff.base.stepping import Cancellable
+    from grpc_backoff.engine.spares import SpareKey
+
+_LOG = Log(__name__)
 
 
 class CoreDial(Stepper[m.Input], Reporting, GatedConnection):
@@ -36,7 +44,7 @@ class CoreDial(Stepper[m.Input], Reporting, GatedConnection):
         self._complained = False
         self._seen_ended = math.inf
         self._loss: Loss | None = None
-        self._spare_key: Key | None = None
+        self._spare_key: SpareKey | None = None
         self._was_spare = False
         self.now = owner.home.now
 
@@ -72,11 +80,11 @@ class CoreDial(Stepper[m.Input], Reporting, GatedConnection):
         """Look when the core has left this state."""
 
     @abstractmethod
-    def _ask(self) -> None:
+    def _explain(self) -> None:
         """Ask why the dial failed, and feed the answer. The call never leaves the process."""
 
     @abstractmethod
-    def _close(self, *, spare: bool) -> None:
+    def _dispose(self, *, spare: bool) -> None:
         """Close the channel, or keep it as a spare one; nothing else refers to this dial any more."""
 
     # The attempt.
@@ -103,7 +111,7 @@ class CoreDial(Stepper[m.Input], Reporting, GatedConnection):
             self._seen_ended = min(self._seen_ended, self._state.ended, now)
         return m.link_of(shown, now - self._seen_ended)
 
-    def _abandon_connection(self, *, used: object) -> None:
+    def _abandon_connection(self, *, used: bool) -> None:
         """Abandon the connection; its channel may become a spare one if the server has answered on it (SH-8).
 
         `used` is whether anything uses the channel, or may have left something in it. If the server has not answered on
@@ -113,9 +121,9 @@ class CoreDial(Stepper[m.Input], Reporting, GatedConnection):
         spare = False
         if self._spare_key is not None:
             if self._was_spare and not self.served:
-                SPARES.avoid(self._spare_key[1])
-            used = used or self.room or self.held or self._refused
-            spare = self.served and not used and self.shown() == m.READY
+                SPARES.avoid(self._spare_key.arguments)
+            is_free = not used and self.room is None and self.gated is None and not self._refused
+            spare = is_free and self.served and self.shown() == m.READY
         self.feed(m.Abandon(spare))
 
     # Driving the machine.
@@ -125,13 +133,15 @@ class CoreDial(Stepper[m.Input], Reporting, GatedConnection):
         self.look()
 
     def _step(self, input_: m.Input) -> None:
+        ended = self._state.ended
         self._state, effects = self._connector.machine.step(self._state, input_, self.now())
-        self._stepped()
+        if self._state.ended != ended:
+            self._has_ended()
         for effect in effects:
             self._carry_out(effect)
 
-    def _stepped(self) -> None:
-        """Note the machine's new state, before its effects."""
+    def _has_ended(self) -> None:
+        """Let no more calls enter, because the connection was just seen to end; the effects come later."""
 
     def _heed(self, details: str) -> None:
         """Make pings rarer if the text of a failed call says that the server got too many, once. Thread-safe."""
@@ -139,7 +149,7 @@ class CoreDial(Stepper[m.Input], Reporting, GatedConnection):
             self._complained = True
             self._connector.keepalive.slower *= 2
 
-    def _look_for_complaint(self) -> None:
+    def _read_complaints(self) -> None:
         """Look whether the ends of calls say that the server got too many pings, unless they are heard as they end."""
 
     def _carry_out(self, effect: m.Effect) -> None:  # noqa: C901 - one branch for each effect
@@ -151,22 +161,21 @@ class CoreDial(Stepper[m.Input], Reporting, GatedConnection):
             case m.NotifyOn(shown):
                 self._notify_on(shown)
             case m.Explain():
-                self._ask()
+                self._explain()
             case m.Made():
                 owner.after_failure = False
                 owner.open.add(self)
-                owner.made(self)
                 self._report(self)
             case m.Failed(failure):
                 owner.after_failure = True
                 self._report(failure)
             case m.Lost(loss, guard):
-                if guard:
-                    owner.guard_next()
-                self._look_for_complaint()  # a call may have ended before the core had left READY
+                if guard and owner.traits.repeats:
+                    owner.guards = True
+                self._read_complaints()  # a call may have ended before the core had left READY
                 self._loss = loss
                 if self._spare_key is not None:
-                    SPARES.avoid(self._spare_key[1])
+                    SPARES.avoid(self._spare_key.arguments)
                 owner.lost()
             case m.FirstAnswer():
                 self.answered()
@@ -179,8 +188,40 @@ class CoreDial(Stepper[m.Input], Reporting, GatedConnection):
                 self.answered = unheard
                 owner.open.discard(self)
                 owner.closed()
-                self._close(spare=spare)
+                self._dispose(spare=spare)
 
     def _report(self, outcome: Self | Failure) -> None:
         tell, self._tell = self._tell, unheard  # it refers to the manager (CB-10)
         tell(outcome)
+
+
+class LateDial(Generic[DialT]):
+    """An attempt that dials after `connect` has returned, unless it is abandoned before."""
+
+    _waits: Cancellable
+    """What it waits for."""
+
+    def __init__(self, owner: BaseConnector[DialT], tell: Tell[DialT]) -> None:
+        self._owner = owner
+        self._tell = tell
+        self._dial: DialT | None = None
+
+    def _begin(self, limit: float) -> None:
+        self._waits.cancel()  # it refers to this attempt (CB-10)
+        tell, self._tell = self._tell, unheard
+        try:
+            self._dial = self._owner.dial(limit, tell)
+        except Exception as error:  # noqa: BLE001 - a bug must not leave the channel waiting for ever
+            _LOG.exception("an attempt to connect raised an unexpected exception")
+            tell(Failure(Stage.UNKNOWN, repr(error)))
+
+    def decided(self) -> bool:
+        """Return whether the core has an outcome that has not been reported yet."""
+        return self._dial is not None and self._dial.decided()
+
+    def abandon(self) -> None:
+        """Abandon the attempt, or do not begin it."""
+        self._tell = unheard
+        self._waits.cancel()
+        if self._dial is not None:
+            self._dial.abandon()

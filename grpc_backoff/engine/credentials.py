@@ -8,7 +8,6 @@ Internal: programs import from `grpc_backoff`.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from abc import abstractmethod
@@ -19,7 +18,8 @@ from weakref import WeakMethod
 import grpc
 
 from grpc_backoff.base import threads
-from grpc_backoff.base.base_errors import kind_of
+from grpc_backoff.base.base_errors import OptionError, kind_of
+from grpc_backoff.base.logs import Log
 from grpc_backoff.base.process import after_fork
 from grpc_backoff.base.status import Failure, Stage
 from grpc_backoff.base.threads import Running
@@ -32,14 +32,16 @@ from grpc_backoff.config.credentials import (
     UnusableFilesError,
     load_files,
 )
-from grpc_backoff.engine.core_connector import LateDial, unheard
+from grpc_backoff.engine.core_dial import LateDial
+from grpc_backoff.engine.gate import unheard
 from grpc_backoff.engine.single_flight import SingleFlight
+from grpc_backoff.grpcio.private import refuse_single_use
 
 if TYPE_CHECKING:
     from grpc_backoff.engine import core_connector
     from grpc_backoff.engine.core_connector import BaseConnector
 
-_LOG = logging.getLogger(__name__)
+_LOG = Log(__name__)
 
 _MARGIN = 0.25
 """How long before an attempt's limit the wait for its credentials ends, in seconds, so that they are the reason."""
@@ -54,9 +56,9 @@ def security_of(credentials: object) -> grpc.ChannelCredentials | CredentialsSou
     if isinstance(credentials, grpc.ChannelCredentials):
         return credentials
     if isinstance(credentials, TLSFiles):
-        return Files(credentials)
+        return FilesSource(credentials)
     if callable(credentials):
-        return Function(credentials)
+        return FunctionSource(credentials)
     raise TypeError(  # None would create a channel without TLS
         f"credentials={kind_of(credentials)}: expected grpc.ChannelCredentials, tls_files(...) or a function"
     )
@@ -111,7 +113,7 @@ class _Source:
         """Return the credentials, or why there are none; this may block."""
 
 
-class Function(_Source):
+class FunctionSource(_Source):
     """A function of the program that returns credentials."""
 
     def __init__(self, function: Callable[[], object]) -> None:
@@ -127,15 +129,19 @@ class Function(_Source):
     def _outcome(self) -> Outcome:
         try:
             made = self._function()
-        except Exception as error:  # noqa: BLE001 - whatever the program raises, the attempt has failed
+        except BaseException as error:  # noqa: BLE001 - whatever the program raises, the attempt has failed
             return Failure(Stage.CREDENTIALS, f"the function for credentials raised {type(error).__name__}: {error}")
         if isinstance(made, grpc.ChannelCredentials):
+            try:
+                refuse_single_use(made)
+            except OptionError as error:
+                return Failure(Stage.CREDENTIALS, str(error))
             return made
         said = f"the function for credentials returned {kind_of(made)}, not grpc.ChannelCredentials"
         return Failure(Stage.CREDENTIALS, said)
 
 
-class Files(_Source):
+class FilesSource(_Source):
     """Files that hold credentials. What was last usable is kept while the files are not."""
 
     def __init__(self, files: TLSFiles) -> None:
@@ -196,28 +202,28 @@ class FileWatch:
     def begin_anew(self) -> None:
         """Start over in the child of a fork, where the thread does not exist."""
         self._lock = threading.RLock()  # a finalizer may remove files while the same thread adds others
-        self._due: dict[Files, float] = {}
-        self._news = threading.Event()
+        self._due: dict[FilesSource, float] = {}
+        self._woken = threading.Event()
         self._thread: Running | None = None
 
-    def add(self, files: Files) -> None:
+    def add(self, files: FilesSource) -> None:
         """Start to check files, in a thread that is started if none is running."""
         with self._lock:
             if self._thread is None:
                 self._thread = threads.start(self._run, "grpc-backoff-files")
             self._due[files] = time.monotonic() + files.check_every
-        self._news.set()
+        self._woken.set()
 
-    def remove(self, files: Files) -> None:
+    def remove(self, files: FilesSource) -> None:
         """Stop checking files; harmless if they are not checked."""
         with self._lock:
             self._due.pop(files, None)
-        self._news.set()
+        self._woken.set()
 
     def _run(self) -> None:
         while (due := self._next()) is not None:
-            self._news.wait(max(0.0, due - time.monotonic()))
-            self._news.clear()
+            self._woken.wait(max(0.0, due - time.monotonic()))
+            self._woken.clear()
             now = time.monotonic()
             for files in [files for files, at in tuple(self._due.items()) if at <= now]:
                 self._check(files)
@@ -230,7 +236,7 @@ class FileWatch:
                 return None
             return min(self._due.values())
 
-    def _check(self, files: Files) -> None:
+    def _check(self, files: FilesSource) -> None:
         try:
             changed = files.changed and files.changed()
             if files.has_changed() and changed is not None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import grpc
 
-from grpc_backoff.base.process import after_fork
-from grpc_backoff.config.channel_settings import ChannelSetup, Listener
+from grpc_backoff.base.process import CHANCE, after_fork
+from grpc_backoff.config.channel_setup import ChannelSetup, Listener
 from grpc_backoff.config.remarks import doubts, warn_of
 from grpc_backoff.decide.calls.call_machine import ChannelClosing
 from grpc_backoff.decide.calls.call_texts import says_calm
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from grpc_backoff.grpcio.call_errors import NoConnectionError
     from grpc_backoff.grpcio.private import Status
     from grpc_backoff.policy.retry import RetryPolicy
-
-
-if TYPE_CHECKING:
 
     class ListenersOfChannel(Protocol):
         """The listeners of one channel."""
@@ -78,7 +75,6 @@ class CallEnvironment:
         hooks: ChannelHooks | None,
         listeners: ListenersOfChannel,
         clock: Clock,
-        rng: Random,
     ) -> None:
         policies = setup.call_policies
         self.pending = pending
@@ -87,7 +83,7 @@ class CallEnvironment:
         self.emit: Callable[[CallEvent], None] = listeners.hear_of_call
         self.clock = clock
         self.now = clock.now
-        self.rng = rng
+        self.rng: Random = setup.rng or CHANCE
         self.tokens: RetryTokens | None = None
         if policies.budget:
             from grpc_backoff.decide.calls.budget import tokens_of  # noqa: PLC0415 - few channels have one
@@ -150,7 +146,7 @@ class CallEnvironment:
             self._counter.count(method, code)
         return self.pending.error(grpc.StatusCode[code])
 
-    def wake_at(self, at: float, work: Callable[[], None]) -> TimerHandle:
+    def call_at(self, at: float, work: Callable[[], None]) -> TimerHandle:
         """Run `work` when the channel's clock reaches `at`, in seconds (CB-12)."""
         return self.clock.call_at(at, work)
 

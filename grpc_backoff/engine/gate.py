@@ -1,4 +1,7 @@
-"""What a connection is to its pool, for both APIs: a gate for calls, shut while the peer has to answer first (LV-1)."""
+"""What a connection is to its pool, for both APIs: a gate for calls, shut while the peer has to answer first (LV-1).
+
+It also reports how its calls ended.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from grpc_backoff.base.record import NamedTuple, record
+from grpc_backoff.base.record import NamedTuple
 
 if TYPE_CHECKING:
     from grpc_backoff.base.status import Link, Loss
@@ -14,7 +17,6 @@ if TYPE_CHECKING:
     from grpc_backoff.engine.room import Room
 
 
-@record
 class LivenessReply(NamedTuple):
     """How a liveness call has ended.
 
@@ -36,14 +38,14 @@ class GatedConnection(ABC):
         check: returns the channel's state, as the integer that grpcio's core uses; given True, it makes the core dial.
             Calls use the channel only if it returns READY, so a gate that is not shut costs them nothing more.
         room: how many more calls may enter (PO-14); None if any number may.
-        held: what really checks the state while the gate is shut; None if calls may enter.
+        gated: what really checks the state while the gate is shut; None if calls may enter.
         served: whether the server has answered a call (CB-7).
     """
 
     check: Callable[[bool], int]
     served: bool
     room: Room | None = None
-    held: Callable[[bool], int] | None = None
+    gated: Callable[[bool], int] | None = None
 
     @abstractmethod
     def alive(self) -> bool:
@@ -74,12 +76,12 @@ class GatedConnection(ABC):
     def quiet(self) -> float:
         """Return for how many seconds nothing has arrived from the peer; infinity if nothing has, or if unwatched."""
 
-    def hold(self, *, shut: bool) -> None:
+    def set_gate(self, *, shut: bool) -> None:
         """Keep new calls out, or let them in again."""
-        if shut and self.held is None:
-            self.held, self.check = self.check, is_shut
-        elif not shut and self.held is not None:
-            self.check, self.held = self.held, None
+        if shut and self.gated is None:
+            self.gated, self.check = self.check, is_shut
+        elif not shut and self.gated is not None:
+            self.check, self.gated = self.gated, None
 
     @abstractmethod
     def fail(self, details: str) -> None:
@@ -92,6 +94,23 @@ class GatedConnection(ABC):
     @abstractmethod
     def listen(self, request: bytes, hear: Callable[[bytes | Ended], object]) -> Callable[[], object]:
         """Begin a health Watch and pass on its messages and its end (RO-1); return a function that cancels it."""
+
+
+class Reporting:
+    """A connection that reports how its calls ended; one that a program supplies does not.
+
+    Attributes:
+        answered: called when the server has first answered a call (CB-7).
+        unanswered: called when this side has ended a call, with the times when it began and when anything last arrived
+            from the peer, in seconds on the channel's clock (LV-2).
+    """
+
+    answered: Callable[[], None]
+    unanswered: Callable[[float, float], None]
+
+
+def unheard(*_: object, **__: object) -> None:
+    """Ignore a report, because nothing needs it."""
 
 
 def is_shut(_try_to_connect: bool) -> int:

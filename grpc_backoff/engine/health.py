@@ -20,7 +20,8 @@ from grpc_backoff.policy.backoff import Random
 if TYPE_CHECKING:
     from grpc_backoff.engine.gate import GatedConnection
     from grpc_backoff.engine.home import Home
-    from grpc_backoff.engine.pool import AnyPool, SlotReceiver
+    from grpc_backoff.engine.pool import AnyPool
+    from grpc_backoff.engine.slot import SlotReceiver
 
 _SAYS = "the server reports {}"
 _GARBAGE = "its health service sent no HealthCheckResponse"
@@ -92,7 +93,7 @@ class HealthWatch(Stepper[m.HealthInput]):
                 self._pool.rest(self._number, self.connection)
             case stepping.ArmTimer(at):
                 self._cancel_timer()
-                self._timer = self._pool.at(at, self.look)
+                self._timer = self._pool.call_at(at, self.look)
             case stepping.CancelTimer():
                 self._cancel_timer()
 
@@ -167,12 +168,12 @@ class ProvingAttempt:
         if made is None:
             self._attempt.abandon()
             return
-        if self._receiver.pool is not None:
-            self._receiver.pool.healths.drop(self._receiver.number)
+        if (pool := self._receiver.pool) is not None:
+            pool.healths.drop(self._receiver.number)
         made.retire()
 
 
-class Proving:
+class ProvingConnector:
     """The connector of a slot whose server's health is watched."""
 
     last_life: float | None = math.inf

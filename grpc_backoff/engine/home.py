@@ -11,6 +11,11 @@ from grpc_backoff.connection.clock import Clock
 class Home(Clock, Protocol):
     """Where the work on a connection runs, one piece after another, and the monotonic clock of that place."""
 
+    @property
+    def keeps_time(self) -> bool:
+        """Whether that clock is the machine's, which different homes have in common."""
+        ...
+
     def post(self, work: Callable[[], None], /) -> None:
         """Run `work` soon, and in order. Thread-safe.
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import threading
 from collections.abc import Callable
 from contextvars import Context, ContextVar
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from grpc_backoff.base.record import NamedTuple, record
+from grpc_backoff.base.logs import Log
+from grpc_backoff.base.record import NamedTuple
 from grpc_backoff.decide.calls.call_machine import Hook, Metadata
 
 if TYPE_CHECKING:
@@ -21,8 +21,7 @@ _RENEWAL: ContextVar[list[Done] | None] = ContextVar("grpc_backoff_renewal", def
 """The renewal of credentials during which the current code runs. Calls made by it must not wait for that renewal."""
 
 
-@record
-class Run(NamedTuple):
+class HookRun(NamedTuple):
     """A hook that has to run, once.
 
     Attributes:
@@ -41,7 +40,7 @@ class Run(NamedTuple):
 class ChannelHooks:
     """One channel's hooks; subclasses run them."""
 
-    _log: ClassVar[logging.Logger]
+    _log: ClassVar[Log]
 
     def __init__(self, hooks: RetryHooks, target: str, now: Callable[[], float]) -> None:
         """Start with no hook running."""
@@ -62,7 +61,7 @@ class ChannelHooks:
         within = _RENEWAL.get() if context is None else context.get(_RENEWAL)
         return self._hooks.refresh_credentials is not None and (within is None or within is not self._renewal)
 
-    def _prepare(self, hook: Hook, began: float, context: Context, done: Done) -> Run | None:
+    def _prepare(self, hook: Hook, began: float, context: Context, done: Done) -> HookRun | None:
         """Return the run of a hook after which `done` is called; None if `done` was called or another run does it.
 
         One run of the hook that renews credentials serves all calls whose attempts began before the run ended, because
@@ -81,7 +80,7 @@ class ChannelHooks:
             if function is None:
                 done(None)
                 return None
-            return Run(function, context.copy(), lambda _answer: None, lambda _: self._tell([done], None))
+            return HookRun(function, context.copy(), lambda _answer: None, lambda _: self._tell([done], None))
         with self._lock:
             if self._renewal is not None:
                 self._renewal.append(done)
@@ -96,7 +95,7 @@ class ChannelHooks:
 
         within = context.copy()
         within.run(_RENEWAL.set, self._renewal)
-        return Run(function, within, renewed_metadata, self._renewal_over)
+        return HookRun(function, within, renewed_metadata, self._renewal_over)
 
     def _renewal_over(self, renewed: Metadata | None) -> None:
         with self._lock:

@@ -100,11 +100,11 @@ class ConnectionWatch(Stepper[m.LivenessInput]):
         match effect:
             case stepping.ArmTimer(at):
                 self._cancel_timer()
-                self._timer = pool.at(at, self.look)
+                self._timer = pool.call_at(at, self.look)
             case stepping.CancelTimer():
                 self._cancel_timer()
             case m.Shut():
-                pool.set_gate(self.connection, shut=True)
+                pool.set_gate(self._number, self.connection, shut=True)
                 if self.connection.running:  # a thread was faster
                     self._inputs.append(m.CallWaits())
             case m.Ask(why, within):
@@ -119,6 +119,6 @@ class ConnectionWatch(Stepper[m.LivenessInput]):
                 why = self.state.why
                 pool.report("LivenessAnswered", endpoint=self._endpoint, slot=self._number, why=why, took=took)
             case m.Reopen():
-                pool.set_gate(self.connection, shut=False)
+                pool.set_gate(self._number, self.connection, shut=False)
             case m.Condemn(why):
                 pool.feed(Condemned(self._number, why))

@@ -51,7 +51,7 @@ class Losers:
             self.cancel()
         else:
             self._calls.losing.add(self)
-            self._timer = self._calls.wake_at(at, self._due)
+            self._timer = self._calls.call_at(at, self._due)
 
     def cancel(self) -> None:
         """Cancel all copies."""
@@ -87,6 +87,6 @@ class Losers:
             else:
                 self._cancel(number)
         if waits:
-            self._timer = self._calls.wake_at(now + min(waits), self._due)
+            self._timer = self._calls.call_at(now + min(waits), self._due)
         else:
             self._calls.losing.discard(self)

@@ -6,17 +6,17 @@ happens to them. Everything runs at the manager's home, except methods that are 
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from grpc_backoff.base import stepping
+from grpc_backoff.base.logs import Log
 from grpc_backoff.base.status import IDLED, ConnectionStatus, Failure, Loss, Stage, State
 from grpc_backoff.base.stepping import Stepper
 from grpc_backoff.decide.connections import connection_machine as m
 from grpc_backoff.decide.connections.happened import Happened
-from grpc_backoff.engine.core_connector import Reporting
+from grpc_backoff.engine.gate import Reporting
 from grpc_backoff.engine.registry import SCHEDULES, Membership, Registry, ScheduleGroup
 from grpc_backoff.policy.backoff import Random
 
@@ -24,14 +24,13 @@ if TYPE_CHECKING:
     from grpc_backoff.connection.clock import Clock
     from grpc_backoff.connection.connector import AttemptInFlight, CallbackConnector, LiveConnection
     from grpc_backoff.engine.home import Home
-    from grpc_backoff.engine.pool import SlotReceiver
+    from grpc_backoff.engine.slot import SlotReceiver
 
-_LOG = logging.getLogger(__name__)
+_LOG = Log(__name__)
 _CLOSED = m.ConnectionPhase.CLOSED  # up to Python 3.11, access to a member is slow
 
-
-_MOST_NEWS = 64
-"""How many events are kept for a home that does not run at the moment; only the latest ones matter."""
+_MOST_NOTICES = 64
+"""How many notices are kept for a home that does not run at the moment; only the latest ones matter."""
 
 ConnectionT = TypeVar("ConnectionT", bound="LiveConnection")
 
@@ -49,7 +48,7 @@ class ConnectionManager(Stepper[m.Input], Generic[ConnectionT]):
     _used = -math.inf
     """When a call last used a connection that has ended."""
     _state = m.ConnectionState(phase=m.ConnectionPhase.CLOSED)
-    """The machine's state; closed until the manager is complete, because other threads may tell it of news before."""
+    """The machine's state; closed until the manager is complete, because other threads may deliver notices before."""
 
     def __init__(
         self,
@@ -74,8 +73,8 @@ class ConnectionManager(Stepper[m.Input], Generic[ConnectionT]):
         self._home = home
         self._attempt: AttemptInFlight | None = None
         self._attempts = 0
-        self._news: list[Happened | None] = []
-        self._news_due = False
+        self._notices: list[Happened | None] = []
+        self._notices_posted = False
         self.connection: ConnectionT | None = None
         self.draining: ConnectionT | None = None
         self._machine = machine
@@ -83,7 +82,7 @@ class ConnectionManager(Stepper[m.Input], Generic[ConnectionT]):
         self._clock = clock
         self._rng = rng
         self._to_tell: list[Happened | None] = []
-        # Last, in this order, because other threads may deliver notifications from then on.
+        # Last, in this order, because other threads may deliver notices from then on.
         self.membership = schedules.join(key, self.hear, home, clock.now(), beside)
         self._state = m.ConnectionState(schedule=self.membership.group.schedule, member=self.membership.number)
 
@@ -231,8 +230,8 @@ class ConnectionManager(Stepper[m.Input], Generic[ConnectionT]):
                 self._receiver.release()
 
     def _drained(self) -> None:
-        news, self._to_tell = self._to_tell, []
-        for event in news:
+        notices, self._to_tell = self._to_tell, []
+        for event in notices:
             self.membership.tell_others(event)
 
     def _decide(self, input_: m.Input, group: ScheduleGroup) -> Sequence[m.Effect]:
@@ -242,14 +241,7 @@ class ConnectionManager(Stepper[m.Input], Generic[ConnectionT]):
         state = self._state
         if state.schedule is not group.schedule:
             state = state._replace(schedule=group.schedule)
-        try:
-            self._state, effects = self._machine.step(state, input_, now, self._rng)
-        except Exception:
-            if self._timer is not None or not (state.in_flight or state.next_start is not None):
-                raise
-            # The random generator, which the program may supply, has raised. Nothing else would ever wake this manager.
-            _LOG.exception("a step of the connection to %s raised", self._machine.target)
-            return (stepping.ArmTimer(now + self._machine.policy.initial_backoff),)
+        self._state, effects = self._machine.step(state, input_, now, self._rng)
         group.schedule = self._state.schedule
         return effects
 
@@ -334,30 +326,30 @@ class ConnectionManager(Stepper[m.Input], Generic[ConnectionT]):
         else:
             self.feed(m.CoreRedialled(late))
 
-    # Notifications from other managers of the key (SH-3).
+    # Notices from other managers of the key (SH-3).
 
-    def hear(self, news: Happened | None) -> None:
-        """Handle a change that another manager made to the schedule, and the event that caused it. Thread-safe.
+    def hear(self, notice: Happened | None) -> None:
+        """Handle a change that another manager made to the schedule; a notice is the event that caused it. Thread-safe.
 
         Raises:
             RuntimeError: the event loop is closed.
         """
         if self._home.is_closed():
             raise RuntimeError("the event loop is closed")
-        self._news.append(news)
-        del self._news[:-_MOST_NEWS]
-        if not self._news_due:
-            self._news_due = True
-            self._home.post(self._take_in_news)
+        self._notices.append(notice)
+        del self._notices[:-_MOST_NOTICES]
+        if not self._notices_posted:
+            self._notices_posted = True
+            self._home.post(self._take_in_notices)
 
-    def _take_in_news(self) -> None:
-        self._news_due = False
+    def _take_in_notices(self) -> None:
+        self._notices_posted = False
         if self._state.phase is _CLOSED:
-            self._news.clear()
+            self._notices.clear()
             return
         channel = self._machine.channel
-        while self._news:
-            event = self._news.pop(0)
+        while self._notices:
+            event = self._notices.pop(0)
             own = event is not None and event.fields["channel"] is channel  # its listeners know it
             if event is not None and not own and self._state.phase is not _CLOSED:
                 self._receiver.hear(event.changed(channel=channel, elsewhere=True))

@@ -14,23 +14,25 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import grpc
 
 from grpc_backoff.base.base_errors import OptionError, shown
-from grpc_backoff.base.record import NamedTuple, record
+from grpc_backoff.base.record import NamedTuple
 from grpc_backoff.decide.calls.call_machine import CallMachine
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
     from grpc_backoff.engine.channel import BaseChannel
-    from grpc_backoff.grpcio.shapes import GivenMetadata
     from grpc_backoff.policy.hedging import CallPolicy, HedgingPolicy, Repeats
+else:
+    BaseChannel = CallPolicy = Repeats = Any  # for programs that evaluate the annotations of a method, or `retrying`
 
+GivenMetadata = Iterable[tuple[str, str | bytes]]
+"""Metadata, as a program gives it: pairs, or a `grpc.aio.Metadata`."""
 
 _IN_KEYS = "0123456789abcdefghijklmnopqrstuvwxyz_.-"
 """The characters that the core accepts in keys of metadata."""
 _COMPRESSIONS = tuple(grpc.Compression)
 
 
-@record
 class Arguments(NamedTuple):
     """A call's arguments besides its request, as in grpc's multicallables."""
 
@@ -91,7 +93,7 @@ def load_retries() -> None:
     from grpc_backoff.config import hooks  # noqa: F401, PLC0415
     from grpc_backoff.decide.calls import retry_machine  # noqa: F401, PLC0415 - few programs have a policy
     from grpc_backoff.decide.calls.server_hint import load_hints  # noqa: PLC0415
-    from grpc_backoff.engine import slots  # noqa: F401, PLC0415 - a retry may seek another connection (RT-15)
+    from grpc_backoff.engine import several_slots  # noqa: F401, PLC0415 - a retry may seek another connection (RT-15)
 
     load_hints()
 
@@ -118,7 +120,7 @@ class Method:
         `policy` is the policy for the method's calls, None for no retries; `call_id` identifies the calls in events.
         Calls with a stream of requests are never hedged (HG-8).
         """
-        method.encode()  # raises grpc's own error unless this is text
+        self._method = method.encode()  # which other libraries read; raises grpc's own error unless this is text
         self.channel = channel
         """The channel that the method belongs to."""
         self.method = method

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import select
 import socket
@@ -11,8 +10,6 @@ import time
 from collections.abc import Callable
 
 from grpc_backoff.base import threads
-
-_LOG = logging.getLogger(__name__)
 
 _TOGETHER = 0.1
 """How long changes of the network are collected, in seconds, because one change causes many messages."""
@@ -28,17 +25,18 @@ class NetworkWatcher:
         """Start; `tell` is called after each change, in another thread.
 
         Raises:
+            OSError: there is no netlink, it is not permitted, or there is no free file.
             RuntimeError: no thread can be started.
         """
         self._tell = tell
         self._stopped = False
-        self._wake, self._woken = os.pipe()
-        try:
+        with contextlib.ExitStack() as opened:
+            self._link = opened.enter_context(open_netlink())
+            self._wake, self._woken = os.pipe()
+            opened.callback(os.close, self._wake)
+            opened.callback(os.close, self._woken)
             threads.start(self._run, "grpc-backoff-network")
-        except RuntimeError:
-            os.close(self._wake)
-            os.close(self._woken)
-            raise
+            opened.pop_all()  # the thread closes them
 
     def stop(self) -> None:
         """End the thread soon."""
@@ -47,21 +45,22 @@ class NetworkWatcher:
 
     def _run(self) -> None:
         try:
-            with contextlib.closing(open_netlink()) as link:
-                self._watch(link)
-        except OSError as error:
-            _LOG.info("changes of the network are not noticed: %s", error)
+            self._watch(self._link)
         finally:
+            self._link.close()
             os.close(self._wake)
 
     def _watch(self, link: socket.socket) -> None:
+        poll = select.poll()  # `select.select` refuses descriptors from 1024 on
+        poll.register(link, select.POLLIN)
+        poll.register(self._wake, select.POLLIN)
         while not self._stopped:
-            select.select([link.fileno(), self._wake], [], [])
+            poll.poll()
             if self._stopped:
                 return
             end = time.monotonic() + _TOGETHER
             while (left := end - time.monotonic()) > 0:
-                if link.fileno() in select.select([link.fileno(), self._wake], [], [], left)[0]:
+                if link.fileno() in dict(poll.poll(left * 1000)):
                     with contextlib.suppress(OSError):  # there was more than the socket could keep
                         link.recv(_LARGEST)
                 elif self._stopped:

@@ -9,28 +9,24 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable, Hashable
-from contextvars import Context
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Hashable
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 
 from grpc_backoff.base.base_errors import OptionError
+from grpc_backoff.base.clocks import monotonic
+from grpc_backoff.base.logs import Log
 from grpc_backoff.base.process import after_fork, notice_fork
 from grpc_backoff.config.target import parse_target
 from grpc_backoff.engine.watches import load_liveness
 
 if TYPE_CHECKING:
     from grpc_backoff.connection.clock import TimerHandle
+    from grpc_backoff.engine.home import Home
     from grpc_backoff.engine.network import NetworkWatcher
     from grpc_backoff.engine.pool import AnyPool
 
-    class Ticking(Protocol):
-        """An event loop, or the conductor."""
-
-        def call_at(self, when: float, callback: Callable[[], None], /) -> TimerHandle:
-            """Call `callback` at a time on the machine's monotonic clock, in seconds."""
-            ...
-
+_LOG = Log(__name__)
 
 _TICK = 1.0
 """How often to check whether the process has slept, in seconds."""
@@ -53,14 +49,14 @@ def spot_of(target: str) -> Hashable:
 def slept() -> float:
     """Return for how many seconds this machine has been suspended since it was started; 0 if that is not known."""
     boot: int | None = getattr(time, "CLOCK_BOOTTIME", None)
-    return 0.0 if boot is None else time.clock_gettime(boot) - time.monotonic()
+    return 0.0 if boot is None else time.clock_gettime(boot) - monotonic()
 
 
-class Sleeper:
+class SleepWatch:
     """Finds out whether the process or its machine has slept, for the pools of one event loop or of all threads."""
 
-    def __init__(self, home: Ticking) -> None:
-        """Start without pools; `home` is the event loop, or the conductor."""
+    def __init__(self, home: Home) -> None:
+        """Start without pools; the clock of `home` is the machine's."""
         self.pools: WeakSet[AnyPool] = WeakSet()
         self._home = home
         self._timer: TimerHandle | None = None
@@ -81,15 +77,19 @@ class Sleeper:
             self._timer = None
 
     def _arm(self) -> None:
-        self._due, self._slept = time.monotonic() + _TICK, slept()
-        self._timer = Context().run(self._home.call_at, self._due, self._tick)
+        self._due, self._slept = monotonic() + _TICK, slept()
+        self._timer = self._home.call_at(self._due, self._tick)
 
     def _tick(self) -> None:
-        late = max(time.monotonic() - self._due, slept() - self._slept)
+        since_due = monotonic() - self._due
+        late = max(since_due, slept() - self._slept)
         self._timer = None
-        if self.pools:
+        if self.pools and since_due > -_TICK / 2:  # much earlier, a library for tests has stopped the loop's clock
             self._arm()
-        load_liveness()  # here, where it delays no start: what follows from sleep needs it
+        try:
+            load_liveness()  # here, where it delays no start: what follows from sleep needs it
+        except (OSError, ImportError):  # no free file, or the package is out of reach; the next tick tries again
+            return
         from grpc_backoff.decide.connections.liveness_machine import LATE, WOKE  # noqa: PLC0415 - it is loaded now
 
         if late > LATE:
@@ -109,10 +109,11 @@ class NewsDesk:
         self._pools: WeakSet[AnyPool] = WeakSet()
         self._followers: WeakSet[AnyPool] = WeakSet()
         self._seeking: WeakKeyDictionary[AnyPool, set[Hashable]] = WeakKeyDictionary()
-        self._sleepers: WeakValueDictionary[int, Sleeper] = WeakValueDictionary()
+        self._sleep_watches: WeakValueDictionary[Home, SleepWatch] = WeakValueDictionary()
         self._network: NetworkWatcher | None = None
+        self._problem = ""
 
-    def join(self, pool: AnyPool, home: Ticking | None, *, network: bool) -> Sleeper | None:
+    def join(self, pool: AnyPool, home: Home | None, *, network: bool) -> SleepWatch | None:
         """Notify a pool of news from now on. Called where the pool runs.
 
         `home` is None if the clock of the pool is not the machine's. With `network`, changes of the network are news
@@ -120,19 +121,29 @@ class NewsDesk:
         """
         with self._lock:
             self._pools.add(pool)
-            if network:
-                self._followers.add(pool)
-                if self._network is None:
-                    from grpc_backoff.engine.network import NetworkWatcher  # noqa: PLC0415 - few channels watch it
+            problem = self._follow(pool) if network else ""
+            watch = None if home is None else self._sleep_watches.get(home)
+            if watch is None and home is not None:
+                watch = self._sleep_watches[home] = SleepWatch(home)
+        if problem:
+            _LOG.info("changes of the network are not noticed: %s", problem)
+        if watch is not None:
+            watch.join(pool)
+        return watch
 
-                    self._network = NetworkWatcher(lambda: self._tell(self._followers, NETWORK))
-            if home is None:
-                return None
-            sleeper = self._sleepers.get(id(home))
-            if sleeper is None:
-                sleeper = self._sleepers[id(home)] = Sleeper(home)
-        sleeper.join(pool)
-        return sleeper
+    def _follow(self, pool: AnyPool) -> str:
+        """Watch the network for a pool. Return why that is not possible, unless that was the last reason, too."""
+        self._followers.add(pool)
+        if self._network is None:
+            from grpc_backoff.engine.network import NetworkWatcher  # noqa: PLC0415 - few channels watch it
+
+            try:
+                self._network = NetworkWatcher(lambda: self._tell(self._followers, NETWORK))
+                self._problem = ""
+            except (OSError, RuntimeError) as error:  # such as no free file; the next pool tries again
+                known, self._problem = self._problem, str(error)
+                return "" if known == self._problem else self._problem
+        return ""
 
     def leave(self, pool: AnyPool) -> None:
         """Stop notifying a pool."""

@@ -6,22 +6,22 @@ wherever the garbage collector happens to run.
 
 from __future__ import annotations
 
-import logging
 import math
-from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import grpc
 
+from grpc_backoff.base.logs import Log
 from grpc_backoff.base.status import ConnectionStatus, Stage
 from grpc_backoff.config.target import shown_target
 from grpc_backoff.decide.calls.call_machine import CancelRequested, ConnectionReady, Input, NoConnection
 from grpc_backoff.decide.connections.shown import explain
 
 if TYPE_CHECKING:
+    from grpc_backoff.engine.gate import GatedConnection
     from grpc_backoff.grpcio.call_errors import NoConnectionError
 
-_LOG = logging.getLogger(__name__)
+_LOG = Log(__name__)
 READY = ConnectionReady()
 
 
@@ -33,6 +33,20 @@ class AnyCall(Protocol):
         ...
 
 
+class CallQueue:
+    """A queue of pending calls, of which a pool may start some. This base class is empty, for a closed pool."""
+
+    def __len__(self) -> int:
+        """Return how many calls are pending."""
+        return 0
+
+    def release(self, most: float = math.inf, /) -> None:
+        """Start pending calls, all or the first `most` of them (PO-14), because there is a connection."""
+
+    def fail(self) -> None:
+        """Fail the pending calls that do not survive a failed attempt (CH-3)."""
+
+
 class Connections(Protocol):
     """A channel's part in a pool of connections, or the whole pool."""
 
@@ -41,11 +55,16 @@ class Connections(Protocol):
         """Whether a call that gets no connection waits for room (PO-14). Thread-safe."""
         ...
 
+    @property
+    def waits_for_answer(self) -> bool:
+        """Whether a call that gets no connection waits until a peer shows that it is alive (LV-1). Thread-safe."""
+        ...
+
     def status(self) -> ConnectionStatus:
         """Return what the channel is doing. Thread-safe."""
         ...
 
-    def seek_another(self, connection: Any, status: int) -> None:
+    def seek_another(self, connection: GatedConnection | None, status: int) -> None:
         """Seek another connection for a retry (RT-15); see `BasePool.seek_another`."""
         ...
 
@@ -58,7 +77,7 @@ class Connections(Protocol):
         ...
 
 
-class PendingCalls:
+class PendingCalls(CallQueue):
     """One channel's pending calls, in order of arrival.
 
     Attributes:
@@ -94,10 +113,6 @@ class PendingCalls:
         """Remove a call that has a connection or has ended."""
         self._waiting.pop(call, None)
 
-    @abstractmethod
-    def release(self, most: float = math.inf) -> None:
-        """Start pending calls, all or the first `most` of them, as long as the connection stays up."""
-
     def fail(self) -> None:
         """Notify the pending calls of a failed dial, which only wait-for-ready calls survive (CH-3)."""
         self._note_error()
@@ -112,10 +127,11 @@ class PendingCalls:
 
     def error(self, code: grpc.StatusCode) -> NoConnectionError:
         """Return the error of a call that got no connection (CH-4)."""
-        status: ConnectionStatus = self.pool.status()
-        waited = code is grpc.StatusCode.DEADLINE_EXCEEDED
-        full = waited and self.pool.waits_for_room
-        details = explain(shown_target(self._target), status, waited=waited, proxied=self._proxied, full=full)
+        pool, waited = self.pool, code is grpc.StatusCode.DEADLINE_EXCEEDED
+        status = pool.status()
+        asked, full = waited and pool.waits_for_answer, waited and pool.waits_for_room
+        target, proxied = shown_target(self._target), self._proxied
+        details = explain(target, status, waited=waited, proxied=proxied, asked=asked, full=full)
         return self._made(code, details, status)
 
     def _made(self, code: grpc.StatusCode, details: str, status: ConnectionStatus) -> NoConnectionError:

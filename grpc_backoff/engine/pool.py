@@ -1,10 +1,10 @@
 """The base class of both APIs' pools: the connections of one channel, or of those that share them (PO-1).
 
 A pool has slots: each is a connection manager with a connector of its own. What becomes of them is up to the pool's
-`SlotRules`, which only pass on what a manager says: most pools have one slot all their lives. The rules for several are
-those of the pool's machine, which `slots.py` steps: from the beginning if the policy allows several connections or the
-pool resolves names, otherwise from the first time that the connection is to be replaced. The machine then takes over
-the slot as it is: so far, it would have decided nothing.
+`SlotRules`. Most pools have one slot all their lives, and rules that only pass on what its manager says. The rules for
+several are those of the pool's machine: from the beginning if the policy allows several connections or the pool
+resolves names, otherwise from the first time that the connection is to be replaced. The machine then takes over the
+slot as it is: so far, it would have decided nothing.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Hashable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic
 
-from grpc_backoff.base.record import NamedTuple, record
-from grpc_backoff.base.status import ConnectionStatus, Failure, Role, SlotStatus, State
+from grpc_backoff.base.status import ConnectionStatus, Failure, SlotStatus, State
 from grpc_backoff.decide.connections import connection_machine as m
-from grpc_backoff.decide.connections.connection_machine import ConnectionMachine
 from grpc_backoff.decide.connections.happened import ChannelKey, Happened
-from grpc_backoff.engine.core_connector import BaseConnector, Keepalive, SlotConnector
+from grpc_backoff.engine.core_connector import BaseConnector, Keepalive
 from grpc_backoff.engine.manager import ConnectionManager
-from grpc_backoff.engine.news import NEWS, Sleeper, spot_of
+from grpc_backoff.engine.news import NEWS, SleepWatch, spot_of
+from grpc_backoff.engine.pending import CallQueue
 from grpc_backoff.engine.setup import PoolSetup
+from grpc_backoff.engine.slot import ConnectionT, ConnectorT, OnlySlot, ShownSlot, Slot, SlotReceiver, SlotRules
 from grpc_backoff.engine.watches import HealthWatches, LivenessWatches
 from grpc_backoff.policy.connect import Reconnect
 
@@ -34,212 +34,12 @@ if TYPE_CHECKING:
     from grpc_backoff.decide.connections.pool_records import PoolInput
     from grpc_backoff.engine.gate import GatedConnection
     from grpc_backoff.engine.home import Home
-    from grpc_backoff.engine.liveness import ConnectionWatch
-    from grpc_backoff.engine.news import Ticking
     from grpc_backoff.engine.registry import Membership
     from grpc_backoff.engine.resolver import Addresses
-    from grpc_backoff.engine.slots import Slots
-
-    class CallQueue(Protocol):
-        """A queue of pending calls, of which a pool may start some."""
-
-        def __len__(self) -> int:
-            """Return how many calls are pending."""
-            ...
-
-        def release(self, most: float = math.inf, /) -> None:
-            """Start pending calls, all or the first `most` of them (PO-14), because there is a connection."""
-            ...
-
-        def fail(self) -> None:
-            """Fail the pending calls that do not survive a failed attempt (CH-3)."""
-            ...
-
-
-ConnectionT = TypeVar("ConnectionT", bound="GatedConnection")
-ConnectorT = TypeVar("ConnectorT", bound=SlotConnector[Any])
+    from grpc_backoff.engine.room import Rooms
+    from grpc_backoff.engine.several_slots import SeveralSlots
 
 _READY, _TRANSIENT_FAILURE = State.READY, State.TRANSIENT_FAILURE  # up to Python 3.11, access to a member is slow
-
-
-class SlotReceiver:
-    """What a slot's manager works for: a queue of pending calls, and a receiver of events and states.
-
-    It runs no user code (TH-5a). Without a pool, because the slot was closed, the queue is empty, and what is received
-    is lost.
-    """
-
-    __slots__ = ("endpoint", "number", "pool")
-
-    def __init__(self, pool: AnyPool, number: int, endpoint: str) -> None:
-        self.pool: AnyPool | None = pool
-        self.number = number
-        self.endpoint = endpoint
-
-    def __len__(self) -> int:
-        """Return how many calls are pending."""
-        return 0 if self.pool is None else len(self.pool.pending)
-
-    def release(self) -> None:
-        """Tell the pool that there is a connection."""
-        if self.pool is not None:
-            self.pool.serves(self.number)
-
-    def fail(self) -> None:
-        """Tell the pool that an attempt has failed."""
-        if self.pool is not None:
-            self.pool.failed(self.number)
-
-    def hear(self, event: Happened) -> None:
-        """Pass on an event."""
-        if self.pool is not None:
-            self.pool.hear(self, event)
-
-    def changed(self, state: State) -> None:
-        """Tell the pool of the slot's new state, before the effects that come with it."""
-        if self.pool is not None:
-            self.pool.changed(self.number, state)
-
-    def left(self) -> None:
-        """Tell the pool that a call has ended, if the slot's connection has limited room. Any thread may call this."""
-        pool = self.pool
-        if pool is not None:
-            pool.rules.call_left()
-
-
-class _NoCalls:
-    """The queue of a closed pool."""
-
-    def __len__(self) -> int:
-        return 0
-
-    def release(self, _most: float = math.inf, /) -> None:
-        pass
-
-    def fail(self) -> None:
-        pass
-
-
-_NO_CALLS = _NoCalls()
-
-
-@record
-class Slot(NamedTuple, Generic[ConnectionT, ConnectorT]):
-    """What one slot consists of.
-
-    Attributes:
-        number: identifies it in its pool, from 0.
-        endpoint: the address that it dials; empty for the whole target.
-        receiver: what its manager works for.
-        manager: manages its connection.
-        connector: makes its connections; None while the name is not resolved yet (PO-7).
-    """
-
-    number: int
-    endpoint: str
-    receiver: SlotReceiver
-    manager: ConnectionManager[ConnectionT]
-    connector: ConnectorT | None
-
-
-SlotShown = tuple[Slot[ConnectionT, ConnectorT], Role, float, State]
-
-
-class SlotRules(Generic[ConnectionT, ConnectorT]):
-    """What a pool asks about its slots, and tells of them. `Slots` has the rules for several.
-
-    As they stand, the rules for the only slot, as long as it has not been replaced: it serves while it has a
-    connection. Without a pool, because that was closed, nothing happens.
-    """
-
-    def __init__(self, pool: BasePool[ConnectionT, ConnectorT] | None) -> None:
-        self._of = pool
-        self._since = math.inf if pool is None else pool.now()
-        """When the slot got its connection, or lost it."""
-
-    @property
-    def channel_state(self) -> State:
-        """The channel's state (PO-4), unless it is that of an only slot."""
-        return State.SHUTDOWN
-
-    @property
-    def waits_for_room(self) -> bool:
-        """Whether a call that gets no connection waits for room, because there are connections. Thread-safe."""
-        return False
-
-    def want(self, *, first: bool) -> None:  # noqa: ARG002 - the manager knows
-        """Ask for a connection; `first` is whether that is the first time."""
-        pool = self._of  # once, because a finalizer may close the pool at any point
-        if pool is not None:
-            pool.by_number[0].manager.want()
-
-    def serves(self, slot: Slot[ConnectionT, ConnectorT]) -> None:
-        """Handle a new connection of a slot."""
-        pool = self._of
-        if pool is not None:
-            pool.serving, self._since = ((slot,),), pool.now()
-            pool.start_calls()
-
-    def failed(self, _slot: Slot[ConnectionT, ConnectorT]) -> None:
-        """Handle a failed attempt of a slot."""
-        pool = self._of
-        if pool is not None and pool.is_failing:
-            pool.pending.fail()
-
-    def changed(self, _slot: Slot[ConnectionT, ConnectorT], state: State) -> None:
-        """Handle the new state of a slot."""
-        pool = self._of
-        if pool is not None:
-            if pool.serving and state is not _READY:
-                pool.serving, self._since = (), pool.now()
-            pool.show(state)
-
-    def resolved(self, outcome: Addresses | Failure) -> None:
-        """Handle the outcome of a resolution (PO-7)."""
-
-    def fill(self) -> None:
-        """Start as many of the pending calls as there is room for (PO-14)."""
-
-    def call_left(self) -> None:
-        """Handle the end of a call on a connection with limited room. Any thread may call this."""
-
-    def pick(self, _avoid: Container[object] | None = ()) -> ConnectionManager[ConnectionT] | None:
-        """Return the manager whose connection takes the next call; None if no connection serves, or all are full.
-
-        A connection to avoid takes it only if no other connection does. None stands for a call that has just been made
-        and lets those go first that wait for room.
-        """
-
-    def live(self) -> list[Slot[ConnectionT, ConnectorT]]:
-        """Return the live slots; none if all are. Any thread may call this."""
-        return []
-
-    def shown(self) -> list[SlotShown[ConnectionT, ConnectorT]]:
-        """Return each slot, with its role, since when it has it, and its state. Any thread may call this."""
-        pool = self._of
-        if pool is None:
-            return []
-        role, since = Role.SERVING if pool.serving else Role.COMING, self._since
-        return [(slot, role, since, slot.manager.state) for slot in tuple(pool.by_number.values())]
-
-    def is_replacement(self, _number: int) -> bool:
-        """Return whether a slot is to replace another, so that its server has to say that it is serving (RO-1)."""
-        return False
-
-    def is_unhealthy(self, _number: int) -> bool:
-        """Return whether the server of a slot's connection says that it is not serving (RO-1)."""
-        return False
-
-    def close(self) -> None:
-        """Stop for good (CB-10)."""
-        pool, self._of = self._of, None
-        if pool is not None:
-            pool.show(State.SHUTDOWN)
-            pool.close_slot(0)
-
-    def leave_alone(self) -> None:
-        """Do nothing any more, without a word, because the connections belong to another process (FK-1)."""
-        self._of = None
 
 
 class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
@@ -249,20 +49,22 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
         key: identifies the channel in the pool's events.
         pending: the queue of pending calls.
         setup: what it dials, how, and when.
+        now: returns the time on the channel's clock, in seconds.
         home: where its connections live.
         policy: when its connections are made.
         by_number: the slots.
         only: the manager of the only slot; None if there are several, or if its server is not serving (RO-1).
-        serving: the slots whose connections take new calls, one group for each endpoint.
         rules: those for its slots.
         made_before: how many connections were made by slots that are gone.
         asked: when a call last asked for a connection, in seconds on the channel's clock; while there is one slot, only
             the first call that asks is noted.
         liveness: the watches over its connections, if there is reason for them (LV-1, LV-3).
         healths: the watches over the health of its servers (RO-1).
+        rooms: the room of its connections for calls; None if they carry any number (PO-14).
         keepalive: how often its connections ping.
         picks: whether several connections may serve at a time, so that each call has to ask for one.
         is_closed: whether the pool is closed.
+        closes_last: whether the slot that is being closed is the last one, so that its end is the channel's.
     """
 
     def __init__(self, setup: PoolSetup, pending: CallQueue, home: Home) -> None:
@@ -271,28 +73,32 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
         self.key = ChannelKey()
         self.pending = pending
         self.setup = setup
-        pooling, self._clock = setup.pooling, setup.clock
+        pooling, self._clock, self.now = setup.pooling, setup.clock, setup.clock.now
         self.picks = pooling.round_robin or pooling.max_connections > 1
         self.policy = replace(setup.policy, reconnect=Reconnect.LAZY) if self.picks else setup.policy
         self.by_number: dict[int, Slot[ConnectionT, ConnectorT]] = {}
         self.only: ConnectionManager[ConnectionT] | None = None
-        self.rules: SlotRules[ConnectionT, ConnectorT] = SlotRules(self)
-        self.serving: tuple[tuple[Slot[ConnectionT, ConnectorT], ...], ...] = ()
+        self.rules: SlotRules[ConnectionT, ConnectorT] = SlotRules()
         self.made_before = 0
         self.asked = -math.inf
         self.liveness = LivenessWatches(pooling, setup.target)
         self.keepalive = Keepalive()
         self.healths = HealthWatches(self.policy, pooling.health_service, setup.rng)
-        self._sleeper: Sleeper | None = None
-        self._wanted = False
-        self._final = False
-        self.is_closed = False
-        if self.picks or setup.place is not None:
-            from grpc_backoff.engine.slots import Slots  # noqa: PLC0415 - most pools have one slot
+        self.rooms: Rooms | None = None
+        if pooling.max_connections > 1:
+            from grpc_backoff.engine.room import Rooms  # noqa: PLC0415 - few pools limit it
 
-            self.rules = Slots(self)
+            self.rooms = Rooms(self, pooling.streams_per_connection)
+        self._sleep_watch: SleepWatch | None = None
+        self._wanted = False
+        self.is_closed = self.closes_last = False
+        if self.picks or setup.place is not None:
+            from grpc_backoff.engine.several_slots import SeveralSlots  # noqa: PLC0415 - most pools have one slot
+
+            self.rules = rules = SeveralSlots(self)
+            rules.begin()
         else:
-            self.open_slot()
+            self.rules = OnlySlot(self, self.open_slot())
 
     # For subclasses to implement.
 
@@ -309,17 +115,16 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
         """Report the channel's new state."""
 
     @abstractmethod
-    def _ticking(self) -> Ticking | None:
-        """Return the event loop, or the conductor; None if the channel's clock is not the machine's."""
-
-    @abstractmethod
-    def at_home(self, work: Callable[[], None]) -> None:
+    def at_home(self, work: Callable[[], object]) -> None:
         """Run `work` on the event loop or thread that the pool belongs to; any thread may call this.
 
         On asyncio, it runs at once if the caller is there, so events and listeners may follow before this returns.
         """
 
-    def at(self, when: float, callback: Callable[[], None]) -> TimerHandle:
+    def _first_wanted(self) -> None:
+        """Prepare for the first connection, which is asked for now. By default, nothing is needed."""
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> TimerHandle:
         """Call `callback` at home when the clock reaches `when`, in seconds."""
         return self._clock.call_at(when, callback)
 
@@ -346,24 +151,29 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
     def has_connection(self) -> bool:
         """Whether there is a connection, as far as is currently known."""
         only = self.only
-        return bool(self.serving) if only is None else only.connection is not None
+        return bool(self.rules.serving) if only is None else only.connection is not None
 
     @property
     def is_unwanted(self) -> bool:
         """Whether no connection has been asked for, and the pool is open."""
         return not self._wanted and not self.is_closed
 
-    def want(self) -> None:
-        """Ask for a connection; harmless if there already is one, or if one is being made."""
-        first = self.is_unwanted
+    def want(self) -> State:
+        """Ask for a connection, unless there is one or one is being made; return the channel's state then."""
+        only, first = self.only, self.is_unwanted
         if first:
+            self._first_wanted()
             self._wanted = True
-            self._sleeper = NEWS.join(self, self._ticking(), network=self.setup.pooling.watch_network)
-        if first or self.only is None:
-            self.asked = self._clock.now()
-        self.rules.want(first=first)
+            home = self.home if self._clock is self.home and self.home.keeps_time else None
+            self._sleep_watch = NEWS.join(self, home, network=self.setup.pooling.watch_network)
+        if first or only is None:
+            self.asked = self.now()
+            self.rules.want(first=first)
+        else:
+            only.want()
         if not first:
             self.liveness.call_waits()
+        return self.state
 
     def refresh(self, why: str) -> None:
         """Replace every connection (PO-9). May be called from any thread, in any state."""
@@ -371,21 +181,21 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
 
     def _refresh(self, why: str) -> None:
         if not self.is_closed:
-            self._machine().refresh(why)
+            self._several().refresh(why)
 
-    def seek_another(self, connection: object, status: int) -> None:
+    def seek_another(self, connection: GatedConnection | None, status: int) -> None:
         """Seek another connection for a retry, as one has answered with this HTTP status (RT-15).
 
         If that connection is not known, it is the only one that serves. May be called from any thread.
         """
         self.at_home(partial(self._seek_another, connection, status))
 
-    def _seek_another(self, connection: object, status: int) -> None:
-        serving = () if self.is_closed else [slot for group in self.serving for slot in group]
+    def _seek_another(self, connection: GatedConnection | None, status: int) -> None:
+        serving = self.serving_slots()
         for slot in serving:
             current = slot.manager.connection
             if current is not None and (current is connection or (connection is None and len(serving) == 1)):
-                self._machine().turned_away(slot.number, status, served=current.served)
+                self._several().turned_away(slot.number, status, served=current.served)
 
     def tell_news(self, why: str, spot: Hashable = None) -> None:
         """Handle news, which concerns only one spot if one is given; any thread may call this."""
@@ -397,11 +207,11 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
         With `spot`, the news concerns only attempts to connect there.
         """
         for slot in self._live():
-            if spot is None or self._spot(slot.endpoint) == spot:
+            if spot is None or spot_of(slot.receiver.target) == spot:
                 slot.manager.feed(m.NewsArrived())
         if spot is None and (self.setup.pooling.quiet_after or woke):
             for slot in tuple(self.by_number.values()):
-                watch = self._watch_over(slot)
+                watch = self.liveness.watch(self, slot)
                 if watch is not None:
                     watch.hear(why, woke=woke)
 
@@ -416,25 +226,26 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
     @property
     def is_paid(self) -> bool:
         """Whether an answer has paid for a live slot's latest connection, or for the next. Any thread may read this."""
-        only = self.only
-        return any(slot.manager.is_paid for slot in self._live()) if only is None else only.is_paid
+        return any(slot.manager.is_paid for slot in self._live())
 
     @property
     def made(self) -> int:
         """How many connections the live slots have made. Any thread may read this."""
-        only = self.only
-        return sum(slot.manager.made for slot in self._live()) if only is None else only.made
+        return sum(slot.manager.made for slot in self._live())
 
     def close(self) -> None:
         """Stop for good (CB-10): no timers, attempts or events remain. Running calls continue."""
         NEWS.leave(self)
-        if self._sleeper is not None:
-            self._sleeper.leave(self)
+        if self._sleep_watch is not None:
+            self._sleep_watch.leave(self)
         if not self.is_closed:
             self.is_closed = True
+            rooms, self.rooms = self.rooms, None
+            if rooms is not None:
+                rooms.close()
             self.rules.close()
-        # Nothing is to be left to the collector (CB-10), and both may refer to the pool.
-        self.rules, self.pending = SlotRules(None), _NO_CALLS
+        # Nothing is to be left to the collector (CB-10), and these may refer to the pool.
+        self.rules, self.pending = SlotRules(), CallQueue()
 
     def retire_connections(self) -> None:
         """Close every connection of a closed pool when its last call ends."""
@@ -465,53 +276,64 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
     def slots(self) -> tuple[SlotStatus, ...]:
         """Return the status of each slot; none before a connection is wanted (PO-11). Any thread may call this."""
         shown = self.rules.shown() if self._wanted and not self.is_closed else ()
-        return tuple(self._slot_status(*known) for known in shown)
+        return tuple(self._slot_status(slot) for slot in shown)
 
-    def _slot_status(self, slot: Slot[ConnectionT, ConnectorT], role: Role, since: float, state: State) -> SlotStatus:
-        manager = slot.manager
+    def _slot_status(self, shown: ShownSlot[ConnectionT, ConnectorT]) -> SlotStatus:
+        slot, manager = shown.slot, shown.slot.manager
         status, connection = manager.status(), manager.connection or manager.draining
         suspected, answered = self.liveness.suspicion(slot.number)
         return SlotStatus(
             endpoint=slot.endpoint,
-            role=role,
-            state=state,
+            role=shown.role,
+            state=shown.state,
             calls=0 if connection is None else connection.running,
-            since=since,
+            since=shown.since,
             last_error=status.last_error or self.healths.failure(slot.number),
             suspected=suspected,
             answered=answered,
             spreads=slot.connector is not None and slot.connector.spreads,
         )
 
+    def _pick(
+        self,
+        avoid: Container[object] | None,
+        connection_of: Callable[[ConnectionManager[ConnectionT]], ConnectionT | None],
+    ) -> ConnectionT | None:
+        """Return the connection for the next call; None if none may take it. `avoid` is as in `SlotRules.pick`."""
+        for _ in range(1 + len(self.by_number)):  # a connection that was just lost may still be picked
+            manager = self.rules.pick(avoid)
+            connection = None if manager is None else connection_of(manager)
+            if manager is None or (connection is not None and connection.gated is None):
+                return connection
+            if connection is not None:
+                self.at_home(partial(self.liveness.call_waits, connection))
+        return None
+
     @property
     def waits_for_room(self) -> bool:
         """Whether a call that gets no connection waits for room, because there are connections. Thread-safe."""
-        return self.rules.waits_for_room
+        return self.rooms is not None and bool(self.rules.serving)
+
+    @property
+    def waits_for_answer(self) -> bool:
+        """Whether a call that gets no connection waits until a peer shows that it is alive (LV-1). Thread-safe."""
+        return bool(self.liveness.doubted) and self.state is _READY and not self.takes_calls
 
     def fill(self) -> None:
         """Start as many of the pending calls as there is room for (PO-14)."""
         self.rules.fill()
 
-    # Liveness (LV-1 to LV-3).
+    # For the rules, and for the watches.
 
     @property
     def takes_calls(self) -> bool:
         """Whether a connection may be used now: it serves, and its peer need not answer first. Thread-safe."""
-        return any(
-            (connection := slot.manager.connection) is not None and connection.held is None
-            for group in self.serving
-            for slot in group
-        )
+        connections = [slot.manager.connection for slot in self.serving_slots()]
+        return any(connection is not None and connection.gated is None for connection in connections)
 
-    def now(self) -> float:
-        """Return the time on the channel's clock, in seconds."""
-        return self._clock.now()
-
-    def set_gate(self, connection: GatedConnection, *, shut: bool) -> None:
-        """Make calls wait instead of using a connection, or start those that wait."""
-        rules, slots = self.rules, self._live()
-        unhealthy = any(slot.manager.connection is connection and rules.is_unhealthy(slot.number) for slot in slots)
-        connection.hold(shut=shut or unhealthy)
+    def set_gate(self, number: int, connection: GatedConnection, *, shut: bool) -> None:
+        """Make calls wait instead of using the connection of a slot, or start those that wait."""
+        connection.set_gate(shut=shut or self.rules.is_unhealthy(number))
         if not shut and self.takes_calls:
             self._release()
 
@@ -523,7 +345,12 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
     def feed(self, input_: PoolInput) -> None:
         """Step the pool's machine."""
         if not self.is_closed:
-            self._machine().feed(input_)
+            self._several().feed(input_)
+
+    def resolved(self, outcome: Addresses | Failure) -> None:
+        """Report the outcome of a resolution and handle it (PO-7)."""
+        if not self.is_closed:
+            self._several().resolved(outcome)
 
     def rest(self, number: int, connection: object = None) -> None:
         """Close the connection of a slot, if it still is the one given, because no call uses it (CB-14)."""
@@ -531,49 +358,6 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
         current = manager.connection
         if current is not None and (connection is None or connection is current):
             manager.rest(current)
-
-    def _watch_over(self, slot: Slot[ConnectionT, ConnectorT]) -> ConnectionWatch | None:
-        """Return the watch over a slot's connection; None if the slot has no connection."""
-        connection = slot.manager.connection or slot.manager.draining
-        return self.liveness.watch(self, slot.number, slot.endpoint, connection)
-
-    # From the slots.
-
-    def serves(self, number: int) -> None:
-        """Handle a new connection of a slot; if its endpoint is doubted, calls wait until its peer has answered."""
-        slot, target = self.by_number[number], self.setup.target
-        if self.setup.pooling.quiet_after or slot.endpoint in self.liveness.doubted:
-            self._watch_over(slot)
-        NEWS.reached(self, *map(spot_of, {slot.endpoint or target, target}))
-        self.rules.serves(slot)  # only now: on asyncio, a listener may have replaced the connection meanwhile
-
-    def failed(self, number: int) -> None:
-        """Handle a failed attempt of a slot; if another pool gets there, the next one starts soon (LV-4)."""
-        slot = self.by_number[number]
-        NEWS.seeks(self, self._spot(slot.endpoint))
-        self.rules.failed(slot)
-
-    def _spot(self, endpoint: str) -> Hashable:
-        """Return what the slots of an endpoint dial, as in the news."""
-        return spot_of(endpoint or self.setup.target)
-
-    def changed(self, number: int, state: State) -> None:
-        """Handle the new state of a slot."""
-        slot = self.by_number[number]
-        if state is State.CONNECTING:  # what is reached during an attempt may be too late for it
-            NEWS.seeks(self, self._spot(slot.endpoint))
-        watch = self.liveness.watched.get(number)
-        if watch is not None and not watch.connection.alive():
-            self.liveness.drop(number)
-        self.rules.changed(slot, state)
-
-    def hear(self, receiver: SlotReceiver, event: Happened) -> None:
-        """Pass on an event of a slot; only the end of the last one is the channel's."""
-        if event.kind == "Closed" and not self._final:
-            return
-        if receiver.number or receiver.endpoint:
-            event = event.changed(slot=receiver.number, endpoint=receiver.endpoint)
-        self.emit(event)
 
     def start_calls(self) -> None:
         """Start the pending calls, because there is a connection, unless they have to wait for its peer's answer."""
@@ -588,39 +372,47 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
 
     # The slots.
 
-    def _machine(self) -> Slots[ConnectionT, ConnectorT]:
+    def _several(self) -> SeveralSlots[ConnectionT, ConnectorT]:
         """Return the rules for several slots, which apply from now on."""
         # CH-12: it was loaded with a policy or a source of credentials, or else a second after the first call.
-        from grpc_backoff.engine.slots import Slots  # noqa: PLC0415
+        from grpc_backoff.engine.several_slots import SeveralSlots  # noqa: PLC0415
 
         rules = self.rules
-        if not isinstance(rules, Slots):
-            rules = self.rules = Slots(self, rules)
+        if not isinstance(rules, SeveralSlots):
+            several = SeveralSlots(self)
+            several.take_over(rules)
+            self.rules = rules = several
         return rules
 
     def _live(self) -> list[Slot[ConnectionT, ConnectorT]]:
         """Return the live slots, or all if none is left; any thread may call this."""
         return self.rules.live() or list(self.by_number.values())
 
-    def open_slot(self, number: int = 0, endpoint: str = "", beside: Membership | None = None) -> None:
+    def serving_slots(self) -> list[Slot[ConnectionT, ConnectorT]]:
+        """Return the slots whose connections take new calls; any thread may call this."""
+        return [slot for group in self.rules.serving for slot in group]
+
+    def open_slot(
+        self, number: int = 0, endpoint: str = "", beside: Membership | None = None
+    ) -> Slot[ConnectionT, ConnectorT]:
         """Make a slot, whose manager joins the schedule of `beside` if that is given."""
         receiver = SlotReceiver(self, number, endpoint)
         connector: ConnectorT | None = None
         dials: CallbackConnector[ConnectionT]
-        if self.setup.resolves(endpoint):
-            from grpc_backoff.engine.resolver import Resolution  # noqa: PLC0415 - the core resolves most names
+        if self.setup.resolves and not endpoint:
+            from grpc_backoff.engine.resolver import ResolvingConnector  # noqa: PLC0415 - the core resolves most names
 
-            dials = Resolution(self)
+            dials = ResolvingConnector(self)
         else:
             dials = connector = self._connector_for(endpoint)
             if isinstance(connector, BaseConnector):  # not a script
                 connector.keepalive = self.keepalive
             if self.setup.pooling.health_service is not None:
-                from grpc_backoff.engine.health import Proving  # noqa: PLC0415 - few channels watch health
+                from grpc_backoff.engine.health import ProvingConnector  # noqa: PLC0415 - few channels watch health
 
-                dials = Proving(connector, receiver, self.home)
+                dials = ProvingConnector(connector, receiver, self.home)
         manager = ConnectionManager(
-            ConnectionMachine(self.setup.target, self.policy, self.key),
+            m.ConnectionMachine(self.setup.target, self.policy, self.key),
             dials,
             receiver,
             home=self.home,
@@ -631,28 +423,21 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
         )
         if connector is not None:
             connector.lost, connector.redialled = manager.look, manager.redialled
-        self.by_number[number] = Slot(number, endpoint, receiver, manager, connector)
-        self._find_only()
+        slot = self.by_number[number] = Slot(number, endpoint, receiver, manager, connector)
+        self.only = manager if len(self.by_number) == 1 else None
+        return slot
 
-    def use(self, groups: tuple[tuple[int, ...], ...]) -> None:
-        """Let new calls use the connections of these slots, one group for each endpoint."""
-        self.serving = tuple(tuple(self.by_number[number] for number in group) for group in groups)
-        self._find_only()
-
-    def _find_only(self) -> None:
-        only = None
-        if len(self.by_number) == 1:
-            (slot,) = self.by_number.values()
-            if not self.rules.is_unhealthy(slot.number):
-                only = slot.manager
-        self.only = only  # at once, because other threads read it
+    def find_only(self) -> None:
+        """Find out whether one slot is left, whose server is serving."""
+        slots = tuple(self.by_number.values())
+        self.only = slots[0].manager if len(slots) == 1 and not self.rules.is_unhealthy(slots[0].number) else None
 
     def close_slot(self, number: int) -> None:
         """Stop a slot for good."""
         slot = self.by_number[number]
         self.liveness.drop(number)
         self.healths.drop(number)
-        self._final = sum(other.receiver.pool is not None for other in self.by_number.values()) == 1
+        self.closes_last = sum(other.receiver.pool is not None for other in self.by_number.values()) == 1
         slot.manager.close()
         if slot.connector is not None:
             slot.connector.forget()
@@ -665,12 +450,12 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
         """Keep nothing of a closed slot, or of an endpoint without slots: in time, a name may have many addresses."""
         del self.by_number[gone.number]
         self.made_before += gone.manager.made
-        self._find_only()
-        kept = [slot.endpoint for slot in self.by_number.values()]
-        if gone.endpoint not in kept:
+        kept = self.by_number.values()
+        if gone.endpoint not in [slot.endpoint for slot in kept]:
             self.liveness.doubted.discard(gone.endpoint)
-        if self._spot(gone.endpoint) not in map(self._spot, kept):
-            NEWS.gives_up(self, self._spot(gone.endpoint))
+        spot = spot_of(gone.receiver.target)
+        if spot not in [spot_of(slot.receiver.target) for slot in kept]:
+            NEWS.gives_up(self, spot)
 
     def _connectors(self) -> list[ConnectorT]:
         return [slot.connector for slot in self.by_number.values() if slot.connector is not None]

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakMethod
 
 from grpc_backoff.base.process import after_fork
+from grpc_backoff.base.record import NamedTuple
 from grpc_backoff.decide.connections.shared_schedule import Schedule
 
 if TYPE_CHECKING:
@@ -28,8 +29,15 @@ MOST_REMEMBERED = 1024
 """How many keys without managers are remembered (SH-8). The one that lost its last manager first is forgotten first."""
 
 Hear = Callable[[Any], None]
-"""Handles a notification, in any thread; raises RuntimeError if the receiver's event loop is closed."""
+"""Handles a notice, in any thread; raises RuntimeError if the receiver's event loop is closed."""
 _NO_LOCK = nullcontext()
+
+
+class _Member(NamedTuple):
+    """How to notify a manager, and where it runs."""
+
+    hear: WeakMethod[Hear]
+    home: Home
 
 
 class ScheduleGroup:
@@ -40,7 +48,7 @@ class ScheduleGroup:
         schedule: the current schedule.
         stepping: whether a step of the key is in progress; read and set it under the lock. If a thread that holds the
             lock finds it set, the step runs in the same thread, where a signal handler or a finalizer interrupted it.
-        members: how to notify each manager, and where it runs, by the manager's number.
+        members: the managers, by their numbers.
         homes: how many of the managers run in each place.
     """
 
@@ -48,9 +56,9 @@ class ScheduleGroup:
 
     def __init__(self, key: Hashable | None) -> None:
         self.key = key
-        self.schedule = Schedule(members=0)
+        self.schedule = Schedule()
         self.stepping = False
-        self.members: dict[int, tuple[WeakMethod[Hear], Home]] = {}
+        self.members: dict[int, _Member] = {}
         self.homes: dict[Home, int] = {}
 
 
@@ -71,9 +79,9 @@ class Membership:
         self.number = number
         self.lock: AbstractContextManager[object] = _NO_LOCK if group.key is None else registry.lock
 
-    def tell_others(self, news: object) -> None:
+    def tell_others(self, notice: object) -> None:
         """Notify every other manager of the key that the schedule has changed."""
-        self._registry.tell(self.group, self.number, news)
+        self._registry.tell(self.group, self.number, notice)
 
     def leave(self, now: float, initial_backoff: float) -> None:
         """Leave the schedule; calling this again does nothing."""
@@ -106,7 +114,7 @@ class Registry:
 
         Args:
             key: what is dialled, and how.
-            hear: a method of the manager, which is called with each notification; the registry keeps only a weak
+            hear: a method of the manager, which is called with each notice; the registry keeps only a weak
                 reference to it.
             home: where the manager runs.
             now: the time, in seconds on the clock that all managers share.
@@ -123,33 +131,34 @@ class Registry:
                 group = ScheduleGroup(key)
                 if key is not None:
                     self._groups[key] = group
-            if group.members:
-                self._drop_homeless(group)
+            else:
+                if group.members:
+                    self._drop_homeless(group)
+                group.schedule = group.schedule.joined()
             number, gone = next(self._numbers), self._gone
-            group.members[number] = WeakMethod(hear, lambda _: gone.append((group, number))), home
+            group.members[number] = _Member(WeakMethod(hear, lambda _: gone.append((group, number))), home)
             group.homes[home] = group.homes.get(home, 0) + 1
-            group.schedule = group.schedule.joined()
-            diallers = [group.schedule.turn] if len(group.members) > 1 and group.schedule.failing else []
-        if diallers:  # a manager that dials alone gives no signs of life until there is another
-            self._pass_on(group, diallers, None)
+            dialler = group.schedule.turn if len(group.members) > 1 and group.schedule.failing else None
+        if dialler is not None:  # a manager that dials alone gives no signs of life until there is another
+            self._pass_on(group, [dialler], None)
         return Membership(self, group, number)
 
-    def tell(self, group: ScheduleGroup, teller: int, news: object) -> None:
+    def tell(self, group: ScheduleGroup, teller: int, notice: object) -> None:
         """Notify all members of a group except `teller`."""
         if len(group.members) <= 1:
             return
         with self.lock:
             others = [number for number in group.members if number != teller]
-        self._pass_on(group, others, news)
+        self._pass_on(group, others, notice)
 
-    def _pass_on(self, group: ScheduleGroup, numbers: Iterable[int | None], news: object) -> None:
+    def _pass_on(self, group: ScheduleGroup, numbers: Iterable[int], notice: object) -> None:
         lost = []
         for number in numbers:
-            member = group.members.get(number) if number is not None else None
-            hear = None if member is None else member[0]()
+            member = group.members.get(number)
+            hear = None if member is None else member.hear()
             try:
                 if hear is not None:
-                    hear(news)
+                    hear(notice)
             except RuntimeError:  # its event loop is closed
                 lost.append(number)
         if lost:
@@ -180,20 +189,19 @@ class Registry:
                 if len(self._remembered) > MOST_REMEMBERED:
                     self._groups.pop(self._remembered.popitem(last=False)[0], None)
 
-    def _drop(self, group: ScheduleGroup, number: int | None) -> None:
-        member = None if number is None else group.members.pop(number, None)
-        if number is None or member is None:
+    def _drop(self, group: ScheduleGroup, number: int) -> None:
+        member = group.members.pop(number, None)
+        if member is None:
             return
-        home = member[1]
-        group.homes[home] -= 1
-        if not group.homes[home]:
-            del group.homes[home]
+        group.homes[member.home] -= 1
+        if not group.homes[member.home]:
+            del group.homes[member.home]
         group.schedule = group.schedule.left(number)
 
     def _drop_homeless(self, group: ScheduleGroup) -> None:
         closed = [home for home in group.homes if home.is_closed()]
         if closed:
-            for number in [number for number, (_, home) in group.members.items() if home in closed]:
+            for number in [number for number, member in group.members.items() if member.home in closed]:
                 self._drop(group, number)
 
     def _sweep(self, now: float) -> None:

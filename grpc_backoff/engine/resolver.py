@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,6 @@ from weakref import ref
 
 from grpc_backoff.base.status import Failure, Stage
 from grpc_backoff.config.target import Address
-from grpc_backoff.engine.core_connector import SlotConnector
 from grpc_backoff.engine.single_flight import SingleFlight
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from grpc_backoff.engine.pool import AnyPool
 
 Addresses = tuple[str, ...]
-Tell = Callable[[Addresses | Failure], object]
+TellAddresses = Callable[[Addresses | Failure], object]
 """Receives the addresses of a name, or why there are none, in any thread."""
 _WITHIN_LIMIT = 0.99
 """The part of an attempt's time limit after which a resolution counts as hanging, so that its stage is known."""
@@ -39,25 +39,26 @@ RESOLVER: SingleFlight[Addresses] = SingleFlight("grpc-backoff-resolver", Stage.
 """The resolver of this process."""
 
 
-def resolve(host: str, port: int, tell: Tell) -> None:
+def resolve(host: str, port: int, tell: TellAddresses) -> None:
     """Look up a name in another thread."""
     RESOLVER.ask((host, port), lambda: look_up(host, port), tell)
 
 
-class Resolution(SlotConnector[Any]):
+class ResolvingConnector:
     """The connector of the slot that stands for a target whose name is not resolved yet (PO-7).
 
     An attempt fails if the name cannot be resolved. If it can, the pool retires the slot, which abandons the attempt.
     """
 
+    last_life: float | None = math.inf
+    familiar = False
+
     def __init__(self, pool: AnyPool) -> None:
-        super().__init__()
         self._pool = ref(pool)
         self._tell: core_connector.Tell[Any] | None = None
         self._timer: TimerHandle | None = None
-        self.open: frozenset[Any] = frozenset()
 
-    def connect(self, limit: float, tell: core_connector.Tell[Any]) -> Resolution:
+    def connect(self, limit: float, tell: core_connector.Tell[Any]) -> ResolvingConnector:
         """Resolve the name; see `CallbackConnector.connect`."""
         pool = self._pool()
         if pool is not None:
@@ -74,7 +75,7 @@ class Resolution(SlotConnector[Any]):
         if isinstance(outcome, Failure):
             tell(outcome)
         elif pool is not None:
-            pool.rules.resolved(outcome)
+            pool.resolved(outcome)
 
     def decided(self) -> bool:
         """Return False, because an attempt ends before its limit."""

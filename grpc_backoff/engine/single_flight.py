@@ -36,16 +36,22 @@ class SingleFlight(Generic[FoundT]):
     def ask(
         self, what: Hashable, find: Callable[[], FoundT | Failure], tell: Callable[[FoundT | Failure], object]
     ) -> None:
-        """Call `find`, which must not raise, and pass its result to `tell`, in another thread."""
+        """Call `find` and pass its result to `tell`, in another thread; what it raises is a failure of the stage."""
         with self._lock:
             waiting = self._waiting.setdefault(what, [])
             waiting.append(tell)
             if len(waiting) > 1:
                 return
         try:
-            threads.start(lambda: self._tell(what, find()), self._name)
+            threads.start(lambda: self._tell(what, self._found(find)), self._name)
         except RuntimeError:  # the interpreter is about to exit, or there are too many threads
             self._tell(what, Failure(self._stage, "no thread could be started"))
+
+    def _found(self, find: Callable[[], FoundT | Failure]) -> FoundT | Failure:
+        try:
+            return find()
+        except BaseException as error:  # noqa: BLE001 - all who ask later would wait for the thread that has died
+            return Failure(self._stage, f"{type(error).__name__}: {error}")
 
     def _tell(self, what: Hashable, outcome: FoundT | Failure) -> None:
         with self._lock:

@@ -9,25 +9,30 @@ from __future__ import annotations
 
 import atexit
 import threading
-import time
 from typing import TYPE_CHECKING, Any
 
+from grpc_backoff.base.clocks import monotonic
 from grpc_backoff.base.process import after_fork, before_fork
+from grpc_backoff.base.record import NamedTuple
 from grpc_backoff.decide.connections import dial_times
 from grpc_backoff.decide.connections.dial_machine import READY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable
 
+    from grpc_backoff.config.core_options import CoreArguments
     from grpc_backoff.engine.home import Home
-
-    Key = tuple[Home, Hashable]
-    """Where a channel lives, and what it was created with."""
-
 
 _AVOIDS_FOR = 10.0
 """For how long nothing is kept of a peer that has ended a connection that came in quick turns, in seconds. It may end
 each connection after a call, and the next call would be lost with it."""
+
+
+class SpareKey(NamedTuple):
+    """Which dials may take a spare channel: those at the same home that would make the same channel."""
+
+    home: Home
+    arguments: CoreArguments
 
 
 class SpareChannel:
@@ -64,24 +69,24 @@ class Spares:
 
     def __init__(self) -> None:
         """Keep none yet."""
-        self._kept: dict[Key, tuple[SpareChannel, float]] = {}
-        self._avoided: dict[Hashable, float] = {}
+        self._kept: dict[SpareKey, tuple[SpareChannel, float]] = {}
+        self._avoided: dict[CoreArguments, float] = {}
         self._inherited: list[object] = []
         self._is_served = False
         self._woken = threading.Event()
-        self._now = time.monotonic
+        self._now = monotonic
 
-    def avoid(self, made_with: Hashable) -> None:
+    def avoid(self, arguments: CoreArguments) -> None:
         """Keep no more channels that are created so for a while, because a peer has ended one. Thread-safe."""
         now = self._now()
         self._avoided = {known: until for known, until in self._avoided.copy().items() if until > now}
-        self._avoided[made_with] = now + _AVOIDS_FOR
+        self._avoided[arguments] = now + _AVOIDS_FOR
 
-    def avoids(self, made_with: Hashable) -> bool:
+    def avoids(self, arguments: CoreArguments) -> bool:
         """Return whether channels that are created so are not to be kept at the moment."""
-        return bool(self._avoided) and self._avoided.get(made_with, 0.0) > self._now()
+        return bool(self._avoided) and self._avoided.get(arguments, 0.0) > self._now()
 
-    def keep(self, key: Key, spare: SpareChannel) -> None:
+    def keep(self, key: SpareKey, spare: SpareChannel) -> None:
         """Keep a channel that was created with `key`, in place of an earlier one. Thread-safe."""
         self._close(key)
         self._kept[key] = spare, self._now() + dial_times.SPARE_FOR
@@ -92,11 +97,12 @@ class Spares:
                 from grpc_backoff.base import threads  # noqa: PLC0415 - most programs keep none
 
                 threads.start(self._serve, "grpc-backoff-spares")
-            except (RuntimeError, OSError):  # too many threads or files, or the interpreter is about to exit
+            # Too many threads or files, the interpreter is about to exit, or the package is out of reach.
+            except (RuntimeError, OSError, ImportError):
                 self._is_served = False
                 self._close(key)
 
-    def take(self, key: Key) -> SpareChannel | None:
+    def take(self, key: SpareKey) -> SpareChannel | None:
         """Return a channel that was created with `key` and whose connection is up; None if there is none."""
         spare, _ = self._kept.pop(key, (None, 0.0))
         return None if spare is None or self._has_ended(key, spare) else spare
@@ -114,16 +120,16 @@ class Spares:
         self._is_served = False
         self._woken = threading.Event()  # the parent's may be locked
 
-    def _close(self, key: Key) -> None:
+    def _close(self, key: SpareKey) -> None:
         spare, _ = self._kept.pop(key, (None, 0.0))
         if spare is not None and not self._has_ended(key, spare):
             spare.close()
 
-    def _has_ended(self, key: Key, spare: SpareChannel) -> bool:
+    def _has_ended(self, key: SpareKey, spare: SpareChannel) -> bool:
         """Return whether the peer has ended the connection; if so, close the channel."""
         if spare.is_up():
             return False
-        self.avoid(key[1])
+        self.avoid(key.arguments)
         spare.close()
         return True
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
 import grpc
 
 from grpc_backoff.base.base_errors import OptionError, shown
-from grpc_backoff.base.record import NamedTuple, record
+from grpc_backoff.base.record import NamedTuple
 from grpc_backoff.base.status import Link
 from grpc_backoff.base.stepping import AbandonAttempt, ArmTimer, CancelTimer, Emit, Stepper
 from grpc_backoff.config.hooks import FailedCall
@@ -37,7 +37,8 @@ from grpc_backoff.decide.calls.call_texts import Report, is_oversized, turned_aw
 from grpc_backoff.decide.calls.server_hint import read_hint
 from grpc_backoff.engine.call import exhausted
 from grpc_backoff.engine.environment import CallEnvironment
-from grpc_backoff.engine.method import Arguments, Method, load_retries
+from grpc_backoff.engine.method import Arguments, GivenMetadata, Method, load_retries
+from grpc_backoff.grpcio.call_errors import RetriesExhaustedError
 from grpc_backoff.grpcio.private import Status
 from grpc_backoff.policy.checks import duration
 from grpc_backoff.policy.retry import Retry
@@ -45,15 +46,12 @@ from grpc_backoff.telemetry.trace import CallId
 
 if TYPE_CHECKING:
     from grpc_backoff.decide.calls.call_machine import Metadata
-    from grpc_backoff.grpcio.call_errors import RetriesExhaustedError
-    from grpc_backoff.grpcio.shapes import GivenMetadata
 
 _BETWEEN = frozenset({s.SubscriptionPhase.HOOKED, s.SubscriptionPhase.SLEEPING})
 _IDLE, _DONE = s.SubscriptionPhase.IDLE, s.SubscriptionPhase.DONE
 Resume = Callable[[Any, Any], Any]
 
 
-@record
 class SubscriptionSetup(NamedTuple):
     """The arguments of `subscribe`, without the method and its request; see there."""
 
@@ -102,7 +100,7 @@ class SubscriptionShell(Stepper[Any]):
         self._resume = setup.resume
         self._request = request
         self._context = copy_context()  # in which hooks run
-        self._ready: deque[object] = deque()  # what the reader gets next: a gap and a message at most
+        self._ready: deque[Any] = deque()  # what the reader gets next: a gap and a message at most
         self._message: object = None  # the last one, until `resume` has seen it
         self._has_message = False
         self._todo: s.Open | CallHook | None = None

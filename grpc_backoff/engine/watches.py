@@ -6,13 +6,13 @@ machine.
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from grpc_backoff.base.logs import Log
 from grpc_backoff.base.status import Failure, Stage
-from grpc_backoff.engine.core_connector import Reporting, unheard
+from grpc_backoff.engine.gate import Reporting, unheard
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.pooling import PoolPolicy
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from grpc_backoff.engine.health import HealthWatch
     from grpc_backoff.engine.liveness import ConnectionWatch
     from grpc_backoff.engine.pool import AnyPool
+    from grpc_backoff.engine.slot import Slot
 
-_LOG = logging.getLogger(__name__)
+_LOG = Log(__name__)
 _PROXY = (
     "%s: the answer to a liveness call came through a proxy (header %s). If the proxy spreads calls over several "
     "servers, or answers for them, quiet_after says nothing about the server of a running call."
@@ -32,7 +33,7 @@ _PROXY = (
 
 def load_liveness() -> None:
     """Import what the watches over connections need, and what they lead to, before there are any (CH-12)."""
-    from grpc_backoff.engine import liveness, slots  # noqa: F401, PLC0415 - few channels watch their connections
+    from grpc_backoff.engine import liveness, several_slots  # noqa: F401, PLC0415 - few channels watch their connections
 
 
 class LivenessWatches:
@@ -50,10 +51,9 @@ class LivenessWatches:
         self._target = target
         self._warned = False
 
-    def watch(
-        self, pool: AnyPool, number: int, endpoint: str, connection: GatedConnection | None
-    ) -> ConnectionWatch | None:
-        """Return the watch over a slot's connection, which may be new; None if the slot has none."""
+    def watch(self, pool: AnyPool, slot: Slot[Any, Any]) -> ConnectionWatch | None:
+        """Return the watch over a slot's connection, which may be new; None if the slot has no connection."""
+        number, connection = slot.number, slot.manager.connection or slot.manager.draining
         watch = self.watched.get(number)
         if connection is None or (watch is not None and watch.connection is connection):
             return watch
@@ -62,7 +62,7 @@ class LivenessWatches:
         from grpc_backoff.engine.liveness import ConnectionWatch  # noqa: PLC0415
 
         machine = LivenessMachine(self._policy.quiet_after, self._policy.answer_within)
-        made = ConnectionWatch(pool, number, endpoint, connection, machine, self.doubted, self._warn_of_proxy)
+        made = ConnectionWatch(pool, number, slot.endpoint, connection, machine, self.doubted, self._warn_of_proxy)
         self.watched[number] = made
         if self._policy.quiet_after and isinstance(connection, Reporting):
             connection.unanswered = made.unanswered

@@ -1,4 +1,4 @@
-"""Grpcio's private names that only asyncio channels use: its modules, and what its channels and calls hold.
+"""Grpcio's private names that only asyncio channels use: its modules, its poller, and what its channels and calls hold.
 
 Each was checked with grpcio 1.63 and 1.85. `finished.py`, which stands in for one of grpcio's own objects, repeats some
 of them; those that only one module needs are there.
@@ -7,17 +7,20 @@ of them; those that only one module needs are there.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
+import weakref
 from collections.abc import Callable, Sequence
 from copy import copy
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import grpc
 import grpc.aio
 
+from grpc_backoff.grpcio.channel_class import own_class
 from grpc_backoff.grpcio.forks import core_stirred
-from grpc_backoff.grpcio.private import Status, cygrpc, inner_credentials
+from grpc_backoff.grpcio.private import NOWHERE, UNSEEN, Status, core_credentials, cygrpc
 
 if TYPE_CHECKING:
     from grpc_backoff.grpcio import shapes
@@ -28,7 +31,7 @@ constructors: Any = importlib.import_module("grpc.aio._channel")
 STATES = tuple(grpc.ChannelConnectivity)
 """The states of a channel, by the core's own numbers."""
 
-GrpcioChannel: Any = constructors.Channel
+GrpcioChannel: Any = own_class(grpc.aio.Channel, "grpc.aio._channel")
 """grpcio's own class of channels, which `install` replaces in its module."""
 
 SHUTDOWN_NUMBER: int = grpc.ChannelConnectivity.SHUTDOWN.value[0]
@@ -52,8 +55,14 @@ def core_channel(
     compression: grpc.Compression | None = None,
     interceptors: Sequence[grpc.aio.ClientInterceptor] | None = None,
 ) -> grpc.aio.Channel:
-    """Return a channel of grpcio's own class, even if tracing libraries have replaced the public functions."""
-    made: grpc.aio.Channel = GrpcioChannel(target, options, inner_credentials(credentials), compression, interceptors)
+    """Return a channel of grpcio's own, even if tracing libraries have replaced the public functions or its class.
+
+    grpcio makes methods only on instances of the class that is in its module.
+    """
+    there = constructors.Channel
+    kind = there if isinstance(there, type) and not issubclass(GrpcioChannel, there) else GrpcioChannel
+    made: grpc.aio.Channel = GrpcioChannel.__new__(kind)
+    GrpcioChannel.__init__(made, target, options, core_credentials(credentials), compression, interceptors)
     return made
 
 
@@ -66,6 +75,59 @@ def close_unused(channel: grpc.aio.Channel) -> None:
     """Close a channel without calls; any thread may do so, and nothing is awaited."""
     _core_of(channel).close()
     core_stirred()
+
+
+class Polling:
+    """Keeps grpcio's poller and its core's threads running, which otherwise stop when the last channel is closed.
+
+    Without this, a program that creates a channel for each request would start and stop them each time.
+    """
+
+    __slots__ = ("__weakref__", "_channel")
+
+    _kept: ClassVar[weakref.ReferenceType[Polling] | None] = None
+
+    def __init__(self) -> None:
+        """Start them, unless they are running already, by creating a channel that never connects."""
+        self._channel = core_channel(NOWHERE, None, UNSEEN)
+        weakref.finalize(self, core_stirred).atexit = False  # the core shuts down once this is freed
+
+    @classmethod
+    def shared(cls) -> Polling:
+        """Return the existing object if it is still referenced, or else a new one."""
+        kept = None if cls._kept is None else cls._kept()
+        if kept is None:
+            kept = cls()
+            cls._kept = weakref.ref(kept)
+        return kept
+
+
+class _Intercepted:
+    """A call whose interceptors may have returned something else for it, such as an asynchronous generator.
+
+    grpcio then fails to close its channel, because that has no `done` or `cancel`.
+    """
+
+    def __init__(self, call: grpc.aio.Call) -> None:
+        self._call = call
+        self.code = call.code
+
+    def done(self) -> bool:
+        try:
+            return self._call.done()
+        except Exception:  # noqa: BLE001 - of whatever it is
+            return True
+
+    def cancel(self) -> None:
+        with contextlib.suppress(Exception):
+            self._call.cancel()
+
+
+async def close_intercepted(channel: Any, grace: float | None) -> None:
+    """Close a channel with interceptors; calls still running after `grace` seconds are cancelled."""
+    if hasattr(channel, "_active_calls"):  # not in grpcio 1.63, nor in other libraries' classes
+        channel._active_calls = {_Intercepted(call) for call in channel._active_calls}  # noqa: SLF001
+    await channel.close(grace)
 
 
 def unavailable(details: str) -> shapes.CoresStatus:

@@ -7,21 +7,20 @@ which channels were open at the fork, and on grpcio's own support for forks.
 
 from __future__ import annotations
 
-import logging
 import math
 import os
-import time
 from collections.abc import Callable
 
+from grpc_backoff.base.clocks import monotonic
+from grpc_backoff.base.logs import Log
 from grpc_backoff.base.process import after_fork, notice_fork
-from grpc_backoff.base.record import NamedTuple, record
+from grpc_backoff.base.record import NamedTuple
 from grpc_backoff.grpcio.call_errors import ForkError
 from grpc_backoff.grpcio.private import cygrpc
 
-_LOG = logging.getLogger("grpc_backoff")
+_LOG = Log("grpc_backoff")
 
 
-@record
 class CoreUse(NamedTuple):
     """How the channels of one API were using grpcio's core at a fork.
 
@@ -84,7 +83,7 @@ def at_fork(inherit: Callable[[], CoreUse]) -> None:
 def core_stirred() -> None:
     """Record that the core was asked to create or close a channel, so its own threads may be busy for a while."""
     global _stirred  # noqa: PLW0603 - a process has one core
-    _stirred = time.monotonic()
+    _stirred = monotonic()
 
 
 def survives_forks() -> bool:
@@ -141,7 +140,7 @@ def check_core(target: str, *, asyncio: bool = False) -> Generation:
 
 def _begin_child() -> None:
     global _now
-    at_work = time.monotonic() - _stirred < _SETTLES_WITHIN
+    at_work = monotonic() - _stirred < _SETTLES_WITHIN
     before, _now = _now, Generation(doubtful=at_work)  # first, so that what is freed below counts as inherited
     before.over = True
     uses = [inherit() for inherit in _inherit]

@@ -11,7 +11,9 @@ from typing import Any
 
 import grpc
 
-from grpc_backoff.base.record import NamedTuple, record
+from grpc_backoff.base.base_errors import OptionError
+from grpc_backoff.base.record import NamedTuple
+from grpc_backoff.config.target import canonical_target
 
 CANCELLED_DETAILS = "Locally cancelled by application!"
 """The details that grpcio gives a call that was cancelled by its own program."""
@@ -49,28 +51,73 @@ def exclude_service(name: str) -> None:
         excluded.append(name.encode())
 
 
-def substitute(original: Any, make: Callable[..., object]) -> type:
-    """Return what `grpc_backoff.install` puts in the place of grpcio's class of channels (TH-7).
+class CoreStandIn:
+    """Stands in for the core's channel in one of grpcio's channels, whose target and state other libraries read."""
 
-    It makes channels by `make`, which takes the arguments of grpcio's class. It is derived from grpcio's class, and
-    grpcio's channels count as its instances, so that other libraries' derived classes and grpcio's own checks work as
-    before.
-    """
+    def __init__(self, target: str, state: Callable[[bool], grpc.ChannelConnectivity]) -> None:
+        """Take the target, and what returns the state and, given True, asks for a connection if there is none."""
+        self._target, self._state = target, state
 
-    class Substitute(original):  # type: ignore[misc] # grpcio's own class is Any here
-        @classmethod
-        def __subclasshook__(cls, other: type) -> bool:
-            return original in other.__mro__ if cls is Substitute else NotImplemented
+    def target(self) -> bytes:
+        """Return the target, with its scheme."""
+        return canonical_target(self._target).encode()
 
-        def __new__(cls, *arguments: object, **named: object) -> Any:
-            return make(*arguments, **named) if cls is Substitute else original.__new__(cls)
-
-    return Substitute
+    def check_connectivity_state(self, try_to_connect: bool) -> int:
+        """Return the channel's state as the core's integer; with `try_to_connect`, ask for a connection."""
+        number: int = self._state(try_to_connect).value[0]
+        return number
 
 
 def inner_credentials(credentials: grpc.ChannelCredentials | None) -> object:
     """Return the core's credentials in grpcio's own object; None for none."""
     return None if credentials is None else getattr(credentials, "_credentials")  # noqa: B009 - private
+
+
+_SINGLE_USE = cygrpc.ComputeEngineChannelCredentials
+"""Credentials that the core can use for one channel only; see below."""
+
+
+def _renewable(kind: Any) -> Any:
+    class Renewable(kind):  # type: ignore[misc] # grpcio's own class is Any here
+        def __init__(self, *parts: object) -> None:
+            self.parts, self.unused = parts, kind is _SINGLE_USE
+
+    return Renewable
+
+
+# The core takes over the call credentials in those for Compute Engine, which Google's clients use by default, with the
+# first channel, and frees them with it, so no other channel may have the same. These credentials, and those that may
+# contain them, remember what they were made of.
+cygrpc.channel_credentials_compute_engine = _renewable(_SINGLE_USE)
+for _name in ("CompositeChannelCredentials", "XDSChannelCredentials"):
+    setattr(cygrpc, _name, _renewable(getattr(cygrpc, _name)))
+
+
+def refuse_single_use(credentials: object) -> None:
+    """Raise OptionError for credentials that grpcio's core can use for one channel only."""
+    if type(getattr(credentials, "_credentials", None)) is _SINGLE_USE:
+        expected = "compute_engine_channel_credentials created after install() or the import of grpc_backoff's channels"
+        raise OptionError("credentials", credentials, expected)
+
+
+def for_one_channel(credentials: grpc.ChannelCredentials | None) -> Any:
+    """Return these credentials, or new ones that are made of the same parts, because no channel may have used them."""
+    inner: Any = inner_credentials(credentials)
+    return grpc.ChannelCredentials(_renewed(inner)) if hasattr(inner, "parts") else credentials
+
+
+def core_credentials(credentials: grpc.ChannelCredentials | None) -> object:
+    """Return the core's credentials for a new channel; None for none. See `for_one_channel`."""
+    return None if credentials is None else inner_credentials(for_one_channel(credentials))
+
+
+def _renewed(inner: Any) -> object:
+    # The core frees the call credentials of those that a channel uses, and only of those, so the first ones are used.
+    if not hasattr(inner, "parts") or vars(inner).pop("unused", False):  # in one step, as threads may compete
+        return inner
+    made = type(inner)(*map(_renewed, inner.parts))
+    del made.unused
+    return made
 
 
 def pems_of(inner: object) -> tuple[bytes | None, ...] | None:
@@ -80,7 +127,6 @@ def pems_of(inner: object) -> tuple[bytes | None, ...] | None:
     return tuple(getattr(inner, name) for name in _PEMS) if all(hasattr(inner, name) for name in _PEMS) else None
 
 
-@record
 class Status(NamedTuple):
     """The status of a call that has ended, as far as it is known; initial metadata may arrive later."""
 

@@ -14,8 +14,6 @@ import grpc
 
 Pairs = Sequence[tuple[str, str | bytes]]
 """Metadata, as the core has it."""
-GivenMetadata = Iterable[tuple[str, str | bytes]]
-"""Metadata, as a program gives it: pairs, or a `grpc.aio.Metadata`."""
 
 
 class CoresChannel(Protocol):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gc
 import importlib
-import logging
 import threading
 from collections.abc import Callable, Sequence
 from copy import copy
@@ -19,16 +18,19 @@ from weakref import WeakKeyDictionary, ref
 import grpc
 import grpc.experimental
 
-from grpc_backoff.base.conditions import guard
+from grpc_backoff.base.logs import Log
+from grpc_backoff.base.threads import guard
+from grpc_backoff.grpcio.channel_class import own_class
 from grpc_backoff.grpcio.forks import core_stirred
-from grpc_backoff.grpcio.private import NOWHERE, UNSEEN, Status, cygrpc, inner_credentials
+from grpc_backoff.grpcio.private import NOWHERE, UNSEEN, Status, core_credentials, cygrpc
 
 if TYPE_CHECKING:
     from grpc_backoff.grpcio import shapes
 
-_LOG = logging.getLogger(__name__)
+_LOG = Log(__name__)
 
-_channel: Any = importlib.import_module("grpc._channel")
+constructors: Any = importlib.import_module("grpc._channel")
+"""The module of grpcio's own class of channels and calls, and of the functions that create channels."""
 _common: Any = importlib.import_module("grpc._common")
 
 CLOSED_DETAILS = "Channel closed!"
@@ -38,11 +40,11 @@ FORKED_DETAILS = "Call cancelled in fork child"
 CLOSED_TEXT = "Cannot invoke RPC on closed channel!"
 """The text of the ValueError that grpcio raises for a call on a closed channel."""
 
-GrpcioChannel: Any = _channel.Channel
+GrpcioChannel: Any = own_class(grpc.Channel, "grpc._channel")
 """grpcio's own class of channels, which `install` replaces in its module."""
-InactiveRpcError: Any = _channel._InactiveRpcError  # noqa: SLF001 - programs catch it by this name
-Rendezvous: Any = _channel._MultiThreadedRendezvous  # noqa: SLF001
-SingleThreadedRendezvous: Any = _channel._SingleThreadedRendezvous  # noqa: SLF001
+InactiveRpcError: Any = constructors._InactiveRpcError  # noqa: SLF001 - programs catch it by this name
+Rendezvous: Any = constructors._MultiThreadedRendezvous  # noqa: SLF001
+SingleThreadedRendezvous: Any = constructors._SingleThreadedRendezvous  # noqa: SLF001
 
 Options = Sequence[tuple[str | bytes, object]]
 
@@ -50,6 +52,9 @@ inner_channel: Callable[[object], shapes.CoresChannel] = attrgetter("_channel")
 """Returns the core's own channel in one of grpcio's."""
 _state: Callable[[object], Any] = attrgetter("_state")
 _OK = grpc.StatusCode.OK  # up to Python 3.11, access to a member is slow
+
+_PATIENCE = 0.02
+"""How long to wait for a channel's lock, in seconds. Threads that merely begin calls release it sooner."""
 
 _without_thread: WeakKeyDictionary[shapes.ThreadedMethod, shapes.ThreadedMethod] = WeakKeyDictionary()
 _open: dict[int, tuple[str, grpc.Channel]] = {}
@@ -60,13 +65,41 @@ def core_channel(
 ) -> grpc.Channel:
     """Return a channel of grpcio's own class, even if tracing libraries have replaced the public functions."""
     core_stirred()
-    channel: grpc.Channel = GrpcioChannel(target, tuple(options), inner_credentials(credentials), compression)
+    channel: grpc.Channel = GrpcioChannel(target, tuple(options), core_credentials(credentials), compression)
     # A signal handler that raises could leave the core's channel locked, which would stop every thread that uses it.
-    for held in gc.get_referents(*gc.get_referents(inner_channel(channel))):
-        if isinstance(held, threading.Condition):
-            guard(held)
+    for held in _conditions(channel):
+        guard(held)
     _open[id(channel)] = target, channel
     return channel
+
+
+def _conditions(channel: grpc.Channel) -> list[threading.Condition]:
+    """Return what the core's channel is locked with, whenever its state is read and while a call on it is begun."""
+    held = gc.get_referents(*gc.get_referents(inner_channel(channel)))
+    return [condition for condition in held if isinstance(condition, threading.Condition)]
+
+
+class Lock:
+    """The lock of a channel.
+
+    A thread that begins a call holds it. If the peer refuses the call, grpcio's core may repeat it in that thread until
+    its deadline (CB-16).
+    """
+
+    def __init__(self, channel: grpc.Channel) -> None:
+        self._condition = next(iter(_conditions(channel)), threading.Condition())
+        self._patience = _PATIENCE
+
+    def read(self, check: Callable[[bool], int]) -> int | None:
+        """Return what `check` returns of the channel; None if another thread has held the lock for long."""
+        acquired = self._condition.acquire(timeout=self._patience)
+        self._patience = _PATIENCE if acquired else 0.0  # once is enough until it is free again
+        if not acquired:
+            return None
+        try:
+            return check(False)
+        finally:
+            self._condition.release()
 
 
 def state_check(channel: grpc.Channel) -> Callable[[bool], int]:
@@ -114,7 +147,7 @@ def forget_channels() -> list[grpc.Channel]:
 def is_single_threaded(options: Options) -> bool:
     """Return whether response streams are served only by the threads that read them."""
     option: str = grpc.experimental.ChannelOptions.SingleThreadedUnaryStream
-    return _channel._DEFAULT_SINGLE_THREADED_UNARY_STREAM or any(key == option for key, _ in options)  # noqa: SLF001
+    return constructors._DEFAULT_SINGLE_THREADED_UNARY_STREAM or any(key == option for key, _ in options)  # noqa: SLF001
 
 
 def call_state(
@@ -125,7 +158,7 @@ def call_state(
     debug_error_string: str | None = None,
 ) -> shapes.ThreadedState:
     """Return grpcio's state of a call that has ended with `code`, or of one that is still running."""
-    state: shapes.ThreadedState = _channel._RPCState((), initial_metadata, trailing_metadata, code, details)  # noqa: SLF001
+    state: shapes.ThreadedState = constructors._RPCState((), initial_metadata, trailing_metadata, code, details)  # noqa: SLF001
     state.debug_error_string = debug_error_string
     guard(state.condition)
     return state
@@ -174,6 +207,29 @@ def failed_call(error: object) -> shapes.BackgroundCall:
     state.callbacks = None
     call: shapes.BackgroundCall = Rendezvous(state, None, None, None)
     return call
+
+
+class FailedStream(SingleThreadedRendezvous):  # type: ignore[misc] # grpcio's own class is Any here
+    """A response stream without a thread of grpcio's that has failed before it was made; what reads it gets the error.
+
+    `grpc.intercept_channel` hands interceptors something that is no call if the call raises instead.
+    """
+
+    def __init__(self, error: grpc.RpcError) -> None:
+        """Take an error that has grpcio's state of a call."""
+        super().__init__(_state(error), None, None, None)
+        self._state.callbacks = None
+        self._error = error.with_traceback(None)  # it refers to the frames that made the call, and so to the channel
+
+    def exception(self, timeout: float | None = None) -> grpc.RpcError:  # noqa: ARG002 - it is there
+        """Return the error."""
+        return self._error
+
+    def result(self, timeout: float | None = None) -> object:  # noqa: ARG002
+        """Raise the error."""
+        raise self._error
+
+    _next = result
 
 
 def status_of(call: object) -> Status:
@@ -277,7 +333,7 @@ class Events:
     def look(self) -> bool:
         """Return whether the call has ended; does not wait, and ignores the response (TH-5a)."""
         self.rouse()
-        ignore = _channel._event_handler(self._state, None)  # noqa: SLF001
+        ignore = constructors._event_handler(self._state, None)  # noqa: SLF001
         while self._state.due and self._taken < self._roused:
             self._take(ignore)
         return self._has_ended()
@@ -325,7 +381,7 @@ def read_first(call: shapes.BackgroundCall, received: Callable[[object], object]
     The message is taken away from the call's iterator. This spares a thread that would wait for it.
     """
     state = call._state  # noqa: SLF001
-    handle = _channel._event_handler(state, call._response_deserializer)  # noqa: SLF001
+    handle = constructors._event_handler(state, call._response_deserializer)  # noqa: SLF001
 
     def handled(event: shapes.CoreEvent) -> object:
         done = handle(event)

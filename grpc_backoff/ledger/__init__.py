@@ -17,6 +17,7 @@ from grpc_backoff.ledger.errors import (
     LedgerStateError,
     LedgerUnavailableError,
 )
+from grpc_backoff.ledger.operation import Operation, OperationAttempt, OperationOutcome, OperationState
 from grpc_backoff.ledger.operation_events import (
     LedgerHooks,
     OperationConflicted,
@@ -27,17 +28,7 @@ from grpc_backoff.ledger.operation_events import (
     OperationLost,
     OperationRetried,
 )
-from grpc_backoff.ledger.records import (
-    Filter,
-    Operation,
-    OperationAttempt,
-    OperationOutcome,
-    OperationState,
-    Queue,
-    Readiness,
-    Recorded,
-    Submitted,
-)
+from grpc_backoff.ledger.records import Filter, Queue, Readiness, Recorded, Submitted
 from grpc_backoff.policy.ledger_settings import LedgerSettings
 
 if TYPE_CHECKING:  # to type checkers, a module with `__getattr__` would have every name

@@ -28,7 +28,6 @@ class LedgerUnavailableError(LedgerError):
     reading = False
 
     def __init__(self, message: str, *, stored: bool | None = False) -> None:
-        """Store the message and what is known about the data."""
         super().__init__(message)
         self.stored = stored
 

@@ -1,4 +1,4 @@
-"""The asyncio API for a ledger of operations that outlive the process. `delivery.py` makes the attempts."""
+"""The asyncio API for a ledger of operations that outlive the process. `delivery` makes the attempts."""
 
 from __future__ import annotations
 
@@ -6,42 +6,36 @@ import asyncio
 import contextlib
 import dataclasses
 import os
-import re
 import socket
 import uuid
-import warnings
 from collections.abc import AsyncIterator, Iterable, Sequence
+from functools import partial
 from typing import Self, Unpack
 
 import grpc
 import grpc.aio
 
 from grpc_backoff.aio.channel import Channel
-from grpc_backoff.base.base_errors import OptionError, PolicyWarning
+from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.base.process import CHANCE
-from grpc_backoff.base.status import Link
-from grpc_backoff.config.core_options import SERVICE_CONFIG
+from grpc_backoff.config.channel_settings import check_kind
+from grpc_backoff.config.channel_setup import read_listeners
 from grpc_backoff.config.file import Config, read_config, resolve_ledger
+from grpc_backoff.config.remarks import warn_of
 from grpc_backoff.config.target import bare_target
 from grpc_backoff.decide.calls.call_machine import FailedAttempt
-from grpc_backoff.decide.calls.call_texts import Report
-from grpc_backoff.decide.calls.events import WaitSource
-from grpc_backoff.decide.calls.server_hint import ServerHint
-from grpc_backoff.ledger import manual, preparing, queries, recording, submitting
-from grpc_backoff.ledger.announcing import Announcer
-from grpc_backoff.ledger.calling import cut, failure_of
-from grpc_backoff.ledger.delivery import Delivery
-from grpc_backoff.ledger.errors import LedgerLimitError, LedgerStateError, LedgerUnavailableError, wrong_type
+from grpc_backoff.ledger import arguments
+from grpc_backoff.ledger.delivery.announcing import Announcer
+from grpc_backoff.ledger.delivery.calling import cut
+from grpc_backoff.ledger.delivery.delivery import Delivery
+from grpc_backoff.ledger.delivery.waking import Waking
+from grpc_backoff.ledger.errors import LedgerStateError, LedgerUnavailableError, wrong_type
+from grpc_backoff.ledger.operation import FINISHED, WELL, Operation, OperationAttempt, OperationOutcome, OperationState
 from grpc_backoff.ledger.operation_events import LedgerHooks, Listener
+from grpc_backoff.ledger.policies import Policies
 from grpc_backoff.ledger.records import (
-    FINISHED,
-    WELL,
     AttemptReport,
     Filter,
-    Operation,
-    OperationAttempt,
-    OperationOutcome,
-    OperationState,
     Queue,
     Readiness,
     Recorded,
@@ -50,41 +44,17 @@ from grpc_backoff.ledger.records import (
     Submitted,
     is_storable,
 )
-from grpc_backoff.ledger.sqlite import SQLiteStore
-from grpc_backoff.ledger.statements import BATCH, ParameterStyle, batches
-from grpc_backoff.ledger.store import POSTGRES_URL, SQLITE_URL, URLS, Store, check_process, read_url
-from grpc_backoff.ledger.waking import Waking
+from grpc_backoff.ledger.stores.statements import BATCH, ParameterStyle, batches
+from grpc_backoff.ledger.stores.store import Store, check_process
+from grpc_backoff.ledger.stores.urls import open_store, read_url
+from grpc_backoff.ledger.transactions import counting, manual, queries, recording, submitting
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.ledger_settings import LedgerSettings
 from grpc_backoff.policy.setting import ENVIRONMENT_VARIABLE
 
-_CONNINFO = re.compile(r"\b(host|hostaddr|port|dbname|user|password|passfile|service|sslmode)\s*=")
-"""Matches libpq's other syntax for connection strings: `host=... password=...`."""
-_RECOUNT = 5.0
-"""How long a count of waiting operations is reused, in seconds (LG-11)."""
 _PAGE = 20 * BATCH
 """How many ids are read at once, because each query for them may have to sort all that are left."""
-
-
-def open_store(url: str, settings: LedgerSettings) -> Store:
-    """Return the store for a database: a `postgresql://` URL, or the path of an SQLite file.
-
-    Raises:
-        LedgerUnavailableError: the database cannot be used.
-        MissingExtra: PostgreSQL needs the extra `postgres`.
-        OptionError: it is any other URL or connection string.
-    """
-    if url.startswith(POSTGRES_URL):
-        from grpc_backoff.ledger.postgres import PostgresStore  # noqa: PLC0415 - an optional package
-
-        return PostgresStore(url, settings)
-    if "://" in url and not url.startswith(SQLITE_URL):
-        raise OptionError("url", f"{url.partition('://')[0]}://...", URLS)
-    if _CONNINFO.search(url) and not url.startswith((SQLITE_URL, "file:")):
-        # It is not shown, because it may contain a password.
-        raise OptionError("url", "...=...", URLS)
-    return SQLiteStore(url.removeprefix(SQLITE_URL), settings)
 
 
 class Ledger:
@@ -119,25 +89,21 @@ class Ledger:
         """Create a ledger on an open store; use `open` instead."""
         if hooks is not None and not isinstance(hooks, LedgerHooks):
             raise OptionError("hooks", hooks, "a LedgerHooks object")
-        if not isinstance(listeners, Iterable) or not all(map(callable, listeners := [*listeners])):
-            raise TypeError(wrong_type("listeners", listeners, "an iterable of functions"))
-        if rng is not None and not callable(getattr(rng, "random", None)):
-            raise TypeError(wrong_type("rng", rng, "a source of random numbers, such as random.Random()"))
+        if rng is not None:
+            check_kind("rng", rng, "a source of random numbers, such as random.Random()", "random")
         self.store = store
         self.settings = settings
-        self._policies = preparing.Policies(settings, config)
+        self._policies = Policies(settings, config)
         self._waking = Waking(store)
-        self._config = config
         self.hooks = hooks or LedgerHooks()
         self.rng: Random = CHANCE if rng is None else rng
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
-        self._configured = False
-        self._announcer = Announcer(lambda: self.hooks, listeners, self._waking.ended)
+        self._by_default = config is None
+        self._announcer = Announcer(lambda: self.hooks, read_listeners(listeners), self._waking.ended)
         self._closed = False
         self._closing: asyncio.Task[None] | None = None
         self._process = os.getpid()
-        self._counted_at = -_RECOUNT
-        self._waiting = 0
+        self._limit = counting.RowLimit(store, settings.max_rows)
 
     @classmethod
     async def open(
@@ -180,7 +146,7 @@ class Ledger:
         chosen = settings or (read.ledger_settings() if read else resolve_ledger([], {})).policy
         store = open_store(text, chosen)
         ledger = cls(store, chosen, config=read, hooks=hooks, listeners=listeners, rng=rng)
-        ledger._configured = settings is not None
+        ledger._by_default = settings is None and read is None
         try:
             ledger._policies.warn_of(chosen.policy)
             await store.migrate(apply=migrate, needed_only=True)
@@ -268,22 +234,21 @@ class Ledger:
             OptionError: an argument has an invalid value, or the settings do not allow this metadata key.
             LedgerLimitError: request and metadata are larger than `max_request_bytes` (LG-11).
         """
-        return preparing.prepared(self._policies, self.store, call, request, **options)
+        return arguments.prepared(self._policies, self.store, call, request, **options)
 
     async def submit_many(self, prepared: Sequence[Submission], *, within: object = None) -> list[Submitted]:
         """Store operations made by `prepared` in one transaction, all or none; otherwise like `submit`."""
-        preparing.check_prepared(prepared)
+        arguments.check_prepared(prepared)
         if not prepared:
             return []
         await self.make_room(len(prepared))
         if within is not None:
-            answer = self.store.submit_within(within, prepared)
+            answer = submitting.submit_within(self.store, within, prepared)
             return answer if isinstance(answer, list) else await answer
         submitted = await submitting.submit(self.store, prepared)
-        self._waiting += sum(one.new for one in submitted)
+        self._limit.add(sum(one.new for one in submitted))
         for target in {submission.target for submission in prepared}:
-            self._waking.wake(target)
-            self._waking.notify(target)
+            self._waking.wake_all(target)
         return submitted
 
     def statement(self, prepared: Submission, style: ParameterStyle | None = None) -> tuple[str, tuple[object, ...]]:
@@ -304,7 +269,7 @@ class Ledger:
             LedgerSchemaError: the tables lack what the operation needs (LG-18).
             OptionError: there is no such style.
         """
-        preparing.check_prepared([prepared])
+        arguments.check_prepared([prepared])
         return submitting.statement(self.store, prepared, style)
 
     async def make_room(self, number: int) -> None:
@@ -313,18 +278,7 @@ class Ledger:
         Raises:
             LedgerLimitError: no room is left for this many more.
         """
-        now = asyncio.get_running_loop().time()
-        most = self.settings.max_rows
-        if now >= self._counted_at + _RECOUNT or self._waiting + number > most:
-            try:
-                self._waiting, self._counted_at = await queries.waiting(self.store, most + 1), now
-            except LedgerUnavailableError as error:
-                error.reading = False  # the caller was about to write
-                raise
-        if self._waiting + number > most:
-            raise LedgerLimitError(
-                f"no room for {number} more: {self._waiting} of at most {most} operations (max_rows) are waiting"
-            )
+        await self._limit.check(number)
 
     # Waiting for the outcome (LG-19).
 
@@ -346,10 +300,8 @@ class Ledger:
             OptionError: `timeout` is not a finite, non-negative number of seconds.
             TimeoutError: the operation has not ended within `timeout`.
         """
-        key = _checked(id)
-        limit = None if timeout is None else checks.pause("timeout", timeout)
+        key, limit = arguments.read_id(id), None if timeout is None else checks.pause("timeout", timeout)
         pause = min(self.settings.poll, self.store.waiting)
-        self.store.listen(self._waking.wake)
         with self._waking.waiter(key) as event:
             async with asyncio.timeout(limit or None):
                 while True:
@@ -388,40 +340,26 @@ class Ledger:
         Warns:
             PolicyWarning: the channel's file has a table `[ledger]`, but the ledger was opened without a file.
         """
-        if not isinstance(channel, Channel):
-            raise TypeError(wrong_type("channel", channel, "a channel of grpc_backoff.aio"))
+        arguments.check_channel(channel)
         if self._closed:
             raise LedgerUnavailableError("the ledger is closed")
         check_process(channel.target, self._process)
-        if channel.call_policies.service_config.left_to_core:
-            allowed = "a policy that leaves no retries to grpc's core"
-            problem = (
-                "the service config leaves retries to grpc's core, where a ledger cannot turn them off for its calls"
-            )
-            raise OptionError(SERVICE_CONFIG, "retryPolicy", allowed, problem=problem)
         filed = channel.call_policies.config
-        if self._config is None and not self._configured and filed is not None and filed.ledger:
-            warnings.warn(
-                "the channel's file has a table [ledger], which has no effect: pass the file to Ledger.open as well",
-                PolicyWarning,
-                stacklevel=2,
-            )
-        arguments = {"concurrency": concurrency, "grace": grace}
-        passed = {name: value for name, value in arguments.items() if value is not None}
+        if self._by_default and filed is not None and filed.ledger:
+            said = "the channel's file has a table [ledger], which has no effect: pass the file to Ledger.open as well"
+            warn_of([said])
+        given = {"concurrency": concurrency, "grace": grace}
+        passed = {name: value for name, value in given.items() if value is not None}
         chosen = dataclasses.replace(self.settings, **passed)  # type: ignore[arg-type]
         delivery = Delivery(self.store, chosen, self._policies, self._announcer, self.rng, self.owner, channel)
-        self.store.listen(self._waking.wake)
-        self._waking.deliveries.add(delivery)
-        try:
+        with self._waking.waking(delivery):
             await delivery.run()
-        finally:
-            delivery.end().add_done_callback(lambda _: self._waking.deliveries.discard(delivery))
 
     # Queries.
 
     async def get(self, id: str) -> Operation:  # noqa: A002
         """Return an operation; LedgerStateError if it does not exist."""
-        found = await queries.find(self.store, Filter(ids=(_checked(id),)), 1)
+        found = await queries.find(self.store, Filter(ids=(arguments.read_id(id),)), 1)
         if not found:
             raise LedgerStateError(f"there is no operation {id} in this ledger")
         return found[0]
@@ -438,15 +376,17 @@ class Ledger:
             after: the id of the last operation of the previous page.
         """
         after = None if after is None else (await self.get(after)).id
-        return await queries.find(self.store, _filter(which), _limit(limit), after=after, newest_first=newest_first)
+        chosen, most = arguments.read_filter(which), arguments.read_limit(limit)
+        return await queries.find(self.store, chosen, most, after=after, newest_first=newest_first)
 
     async def attempts(self, id: str) -> list[OperationAttempt]:  # noqa: A002
         """Return an operation's attempts in order, over all its series; LedgerStateError if `id` is not a UUID."""
-        return await queries.attempts(self.store, _checked(id))
+        return await queries.attempts(self.store, arguments.read_id(id))
 
     async def ready(self, which: Filter | None = None, *, limit: int = BATCH) -> list[Readiness]:
         """For each operation, return whether it is ready, when it became or will become ready, and why (LG-5)."""
-        return await queries.ready(self.store, _filter(which), _limit(limit), self._policies.of_any)
+        chosen, most = arguments.read_filter(which), arguments.read_limit(limit)
+        return await queries.ready(self.store, chosen, most, self._policies.of_any)
 
     async def queue(self, target: str | None = None) -> Queue:
         """Return how many operations there are in each state, how many are unfinished, and the longest wait in seconds.
@@ -456,11 +396,11 @@ class Ledger:
         """
         if target is not None and not is_storable(target):
             raise OptionError("target", target, "text without NUL and surrogates")
-        return await queries.queue(self.store, target)
+        return await counting.queue(self.store, target)
 
     async def queues(self) -> dict[str, Queue]:
         """Return what `queue` returns, for each target by its name."""
-        return await queries.queues(self.store)
+        return await counting.queues(self.store)
 
     async def pages(self, which: Filter) -> AsyncIterator[list[str]]:
         """Yield the ids of the operations that match a filter, in batches, oldest first, without their requests.
@@ -468,7 +408,7 @@ class Ledger:
         Operations that are changed or submitted meanwhile are yielded at most once, so that failed operations can be
         replayed batch by batch; if that is interrupted, it can be run again.
         """
-        which = _filter(which)
+        which = arguments.read_filter(which)
         ids, after = await queries.ids(self.store, which, _PAGE)
         while ids:
             for page in batches(ids):
@@ -484,13 +424,12 @@ class Ledger:
             LedgerSchemaError: the tables have not been upgraded yet (LG-18).
             OptionError: the target cannot be dialled.
         """
-        await manual.pause(self.store, preparing.target_of(target))
+        await manual.pause(self.store, arguments.target_of(target))
 
     async def resume(self, target: str) -> bool:
         """End the pause of a target; return whether it was paused."""
-        resumed = await manual.resume(self.store, preparing.target_of(target))
-        self._waking.notify(bare_target(target))
-        self._waking.wake(target)
+        resumed = await manual.resume(self.store, arguments.target_of(target))
+        self._waking.wake_all(bare_target(target))
         return resumed
 
     async def replay(self, *ids: str) -> list[str]:
@@ -499,7 +438,7 @@ class Ledger:
         Their attempts are counted anew, their recorded attempts are kept, and they no longer expire (LG-17).
         """
         states = [OperationState.FAILED, OperationState.EXPIRED]
-        retried = await manual.begin_anew(self.store, [*map(_checked, ids)], states, None)
+        retried = await manual.begin_anew(self.store, [*map(arguments.read_id, ids)], states, None)
         self._waking.wake_deliveries()
         return retried
 
@@ -511,9 +450,9 @@ class Ledger:
             LedgerLimitError: request and metadata are larger than `max_request_bytes` (LG-11).
         """
         if request is not None:
-            preparing.check_bytes(request)
-            preparing.check_size(request, (await self.get(id)).metadata, self.settings.max_request_bytes)
-        if not await manual.begin_anew(self.store, [_checked(id)], [OperationState.CONFLICT], request):
+            arguments.check_bytes(request)
+            arguments.check_size(request, (await self.get(id)).metadata, self.settings.max_request_bytes)
+        if not await manual.begin_anew(self.store, [arguments.read_id(id)], [OperationState.CONFLICT], request):
             raise LedgerStateError(f"operation {id} is {(await self.get(id)).state.value}, not in conflict")
         self._waking.wake_deliveries()
 
@@ -526,17 +465,14 @@ class Ledger:
         Raises:
             OptionError: a target cannot be dialled.
         """
-        moved, some = 0, BATCH
-        while some == BATCH:
-            some = await manual.retarget(self.store, preparing.target_of(old), preparing.target_of(new), BATCH)
-            moved += some
-        self._waking.notify(bare_target(new))
-        self._waking.wake(new)
+        change = partial(manual.retarget, self.store, arguments.target_of(old), arguments.target_of(new))
+        moved = await manual.in_batches(change)
+        self._waking.wake_all(bare_target(new))
         return moved
 
     async def discard(self, *ids: str) -> list[str]:
         """Discard operations that have not succeeded; return the ids of those that were discarded."""
-        return await manual.discard(self.store, [*map(_checked, ids)])
+        return await manual.discard(self.store, [*map(arguments.read_id, ids)])
 
     async def prune(self, older_than: float | None = None, *, failed: bool = False) -> int:
         """Delete operations that succeeded, expired or were discarded more than `older_than` seconds ago.
@@ -549,11 +485,7 @@ class Ledger:
         """
         states = [*WELL, *([OperationState.FAILED, OperationState.CONFLICT] if failed else [])]
         keep = self.settings.keep if older_than is None else checks.pause("older_than", older_than)
-        pruned, some = 0, BATCH
-        while some == BATCH:
-            some = await manual.prune(self.store, keep, states, BATCH)
-            pruned += some
-        return pruned
+        return await manual.in_batches(partial(manual.prune, self.store, keep, states))
 
     # Recording attempts that were made without a claim.
 
@@ -584,15 +516,8 @@ class Ledger:
             OptionError: the code, the hint or the metadata has an invalid value.
             TypeError: `details` is neither text nor None.
         """
-        [name] = checks.codes("code", [code.name if isinstance(code, grpc.StatusCode) else code])
-        pairs = preparing.read_pairs("trailing_metadata", trailing_metadata)
-        if details is not None and not isinstance(details, str):
-            raise TypeError(wrong_type("details", details, "text"))
-        details = details or ""
-        failure = failure_of(Report(name, details, Link.OPEN, metadata=bool(pairs)), pairs)
-        if hint is not None:
-            failure = failure._replace(hint=ServerHint(checks.pause("hint", hint), WaitSource.RETRY_AFTER))
-        return await self._record(id, failure, cut(details), self.rng.random())
+        failure = arguments.read_failure(code, details, hint, trailing_metadata)
+        return await self._record(id, failure, cut(details or ""), self.rng.random())
 
     async def record_success(self, id: str) -> Recorded:  # noqa: A002
         """Record that an attempt of an operation has succeeded; otherwise like `record_failure`."""
@@ -602,10 +527,8 @@ class Ledger:
         self, id_: str, failure: FailedAttempt | None = None, details: str | None = None, draw: float = 0.0
     ) -> Recorded:
         operation = await self.get(id_)
-        policy = self._policies.of_any(operation.policy)
-        [answer] = await recording.record_ends(
-            self.store, [AttemptReport(operation.id, None, policy, failure, details, draw=draw)]
-        )
+        report = AttemptReport(operation.id, None, self._policies.of_any(operation.policy), failure, details, draw)
+        [answer] = await recording.record_ends(self.store, [report])
         if not isinstance(answer, Recorded):
             raise answer
         hook = self._announcer.announce(operation, answer)
@@ -622,9 +545,8 @@ class Ledger:
         Raises:
             OptionError: `seconds` is not a finite, non-negative number.
         """
-        return await recording.set_backoff(
-            self.store, _checked(id), checks.pause("seconds", seconds), self._policies.of_any
-        )
+        key, wait = arguments.read_id(id), checks.pause("seconds", seconds)
+        return await recording.set_backoff(self.store, key, wait, self._policies.of_any)
 
 
 def _returned(outcome: OperationOutcome) -> OperationOutcome:
@@ -636,25 +558,3 @@ def _returned(outcome: OperationOutcome) -> OperationOutcome:
     codes = grpc.StatusCode.__members__
     code = codes.get(outcome.code or "", grpc.StatusCode.UNKNOWN)
     raise grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), outcome.details)
-
-
-def _filter(which: object) -> Filter:
-    """Check a filter; None selects all operations."""
-    if which is not None and not isinstance(which, Filter):
-        raise TypeError(wrong_type("which", which, "a Filter"))
-    return which or Filter()
-
-
-def _limit(limit: object) -> int:
-    """Check how many operations are wanted; more than any database has are as good as all."""
-    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
-        raise OptionError("limit", limit, "a whole number of at least 0")
-    return min(limit, 2**31 - 1)
-
-
-def _checked(id_: str) -> str:
-    """Return an operation's id in canonical form; LedgerStateError if it is not an id."""
-    try:
-        return str(uuid.UUID(id_))
-    except (ValueError, AttributeError, TypeError):
-        raise LedgerStateError(f"id={id_!r}: expected an operation id (a UUID)") from None

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar, TypeVarTuple
 
 from grpc_backoff.base.base_errors import OptionError
-from grpc_backoff.ledger.records import Operation
+from grpc_backoff.base.logs import Log
+from grpc_backoff.ledger.operation import Operation
 
-_LOG = logging.getLogger("grpc_backoff")
+_LOG = Log("grpc_backoff")
 ResultT = TypeVar("ResultT")
 ArgumentTs = TypeVarTuple("ArgumentTs")
 Credentials = Iterable[tuple[str, str | bytes]] | None

@@ -20,8 +20,7 @@ Parameters = dict[str, "float | int | bool | str | list[float] | None"]
 
 _WORDS = {"waits": "steps", "base": "delay"}
 """What policy strings call fields of strategies that have another name there."""
-_LARGEST = 1e300
-"""The limit that `BackoffPolicy` puts on growth, in seconds."""
+_LARGEST = 1e300  # the limit that `BackoffPolicy` puts on growth, in seconds
 _NOTHING = 1e-100
 """Numbers below this become 0. PostgreSQL raises an error if a computation with such numbers underflows, and no clock
 can distinguish so short a time from 0."""
@@ -60,9 +59,8 @@ def policy_text(policy: RetryPolicy) -> str:
     backoff, strategy = policy.backoff, policy.backoff.strategy
     if strategy != Fixed(0.0):  # a policy string without a delay means immediate retries
         if not isinstance(strategy, STRATEGIES):
-            raise TypeError(
-                f"strategy={shown(strategy)}: expected a built-in strategy; a policy string cannot describe any other"
-            )
+            allowed = "a built-in strategy; a policy string cannot describe any other"
+            raise TypeError(f"strategy={shown(strategy)}: expected {allowed}")
         words["backoff"] = strategy.name
         parts = {_WORDS.get(name, name): value for name, value in _fields(strategy).items() if value is not None}
         words |= {name: _word(value) for name, value in (parts | {"max_delay": backoff.cap}).items()}

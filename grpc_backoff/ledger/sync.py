@@ -17,14 +17,15 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Concatenate, ParamSpec, Self, Unpack, cast
 
 from grpc_backoff.aio.channel import Channel
+from grpc_backoff.config.channel_setup import is_coroutine_function
 from grpc_backoff.ledger import ledger as on_asyncio
+from grpc_backoff.ledger.arguments import check_prepared
 from grpc_backoff.ledger.errors import LedgerUnavailableError, wrong_type
 from grpc_backoff.ledger.operation_events import LedgerHooks
-from grpc_backoff.ledger.preparing import check_prepared
 from grpc_backoff.ledger.records import Submission, SubmitOptions, Submitted
-from grpc_backoff.ledger.statements import ParameterStyle, ResultT
-from grpc_backoff.ledger.store import check_process
-from grpc_backoff.ledger.submitting import remedy
+from grpc_backoff.ledger.stores.statements import ParameterStyle, ResultT
+from grpc_backoff.ledger.stores.store import check_process
+from grpc_backoff.ledger.transactions.submitting import remedy, submit_within
 
 __all__ = ["Ledger"]
 
@@ -34,8 +35,6 @@ P = ParamSpec("P")
 def _blocking(
     method: Callable[Concatenate[on_asyncio.Ledger, P], Coroutine[object, object, ResultT]],
 ) -> Callable[Concatenate[Ledger, P], ResultT]:
-    """Return the same method as a blocking one."""
-
     @functools.wraps(method)
     def call(ledger: Ledger, /, *arguments: P.args, **named: P.kwargs) -> ResultT:
         return ledger._wait(method(ledger._ledger, *arguments, **named))  # noqa: SLF001 - it becomes a method
@@ -160,7 +159,7 @@ class Ledger:
         if inspect.iscoroutinefunction(getattr(within, "execute", None)):
             raise TypeError(wrong_type("within", within, "a connection that blocks"))
         self._wait(self._ledger.make_room(len(prepared)))
-        stored = self._ledger.store.submit_within(within, prepared)  # in this thread, as SQLite's connections require
+        stored = submit_within(self._ledger.store, within, prepared)  # in this thread, as SQLite's connections require
         return stored if isinstance(stored, list) else self._wait(stored)
 
     def prepared(self, call: object, *request: object, **options: Unpack[SubmitOptions]) -> Submission:
@@ -231,9 +230,9 @@ def _run(started: concurrent.futures.Future[asyncio.AbstractEventLoop]) -> None:
 
 
 def _in_threads(hooks: LedgerHooks | None) -> LedgerHooks | None:
-    """Return hooks that may block and call the ledger: those that are not coroutine functions run in threads."""
+    """Return hooks that may block and call the ledger: those that do not return coroutines run in threads."""
     if not isinstance(hooks, LedgerHooks):
         return hooks
     named = ((part.name, getattr(hooks, part.name)) for part in dataclasses.fields(hooks))
-    plain = ((name, hook) for name, hook in named if hook and not inspect.iscoroutinefunction(hook))
+    plain = ((name, hook) for name, hook in named if hook and not is_coroutine_function(hook))
     return dataclasses.replace(hooks, **{name: functools.partial(asyncio.to_thread, hook) for name, hook in plain})

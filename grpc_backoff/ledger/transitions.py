@@ -9,21 +9,21 @@ locks the row, calls these functions and has the store write the change.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
 
-from grpc_backoff.base.record import record
+from grpc_backoff.base.record import NamedTuple
 from grpc_backoff.decide.calls.call_machine import FailedAttempt, Progress
 from grpc_backoff.decide.calls.decision import Retry, decide, is_conflict
-from grpc_backoff.ledger.records import CLAIMABLE, AttemptReport, Operation, OperationAttempt, OperationState, Recorded
+from grpc_backoff.ledger.operation import CLAIMABLE, Operation, OperationAttempt, OperationState
+from grpc_backoff.ledger.records import AttemptReport, Recorded
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.jitter import NoJitter
 from grpc_backoff.policy.retry import RetryPolicy
 from grpc_backoff.policy.strategy import Fixed
 
-_REPORTED = frozenset(
-    {OperationState.SUCCEEDED, OperationState.FAILED, OperationState.CONFLICT, OperationState.WAITING}
-)
+PolicyOf = Callable[[str], RetryPolicy]
+"""A function that returns the policy described by an operation's text, as a ledger applies it."""
+_REPORTED = (OperationState.SUCCEEDED, OperationState.FAILED, OperationState.CONFLICT, OperationState.WAITING)
 """The states that a report can lead to; claims and manual actions lead to the others."""
 
 _LONGEST = 10 * 365 * 86_400.0
@@ -34,7 +34,6 @@ _LOSS = FailedAttempt("DEADLINE_EXCEEDED", own_timeout=True)
 exceeded its own timeout (LG-6)."""
 
 
-@record
 class LockedRow(NamedTuple):
     """The part of an operation's row that is read when the row is locked, and the time after that.
 
@@ -74,7 +73,6 @@ class LockedRow(NamedTuple):
         return self.state == OperationState.IN_PROGRESS and self.lease_token == token
 
 
-@record
 class Change(NamedTuple):
     """The change to an operation's row.
 
@@ -96,14 +94,13 @@ class Change(NamedTuple):
     live: bool = True
 
 
-class _Draw:
+class _Draw(NamedTuple):
     """A random source that returns one number drawn beforehand (LG-3)."""
 
-    def __init__(self, draw: float) -> None:
-        self._draw = draw
+    draw: float
 
     def random(self) -> float:
-        return self._draw
+        return self.draw
 
 
 def ledger_policy(policy: RetryPolicy) -> RetryPolicy:
@@ -122,19 +119,16 @@ def ledger_policy(policy: RetryPolicy) -> RetryPolicy:
     return dataclasses.replace(policy, backoff=backoff, max_server_delay=most, server_delay_jitter=spread)
 
 
-def after_success(row: LockedRow, token: int | None) -> Change:
-    """Return the change that follows a success. A late success counts; a discarded operation stays discarded."""
-    change = _unchanged(row)._replace(live=row.is_live(token))
-    return change if change.state is OperationState.DISCARDED else change._replace(state=OperationState.SUCCEEDED)
+def after_report(row: LockedRow, report: AttemptReport) -> Change:
+    """Return the change that follows the reported end of an attempt (LG-6).
 
-
-def after_failure(
-    policy: RetryPolicy, row: LockedRow, token: int | None, failure: FailedAttempt, *, draw: float, can_refresh: bool
-) -> Change:
-    """Return the change that follows a failure; a late report never changes an operation (LG-6)."""
-    if not row.is_live(token):
-        return _unchanged(row)
-    return _decided(policy, row, failure._replace(can_refresh=can_refresh), row.now, draw)
+    A late success counts, but a discarded operation stays discarded. A late failure changes nothing.
+    """
+    live, kept = row.is_live(report.token), _unchanged(row)
+    if report.failure is not None:
+        return _decided(report.policy, row, report.failure, row.now, report.draw) if live else kept
+    state = kept.state if kept.state is OperationState.DISCARDED else OperationState.SUCCEEDED
+    return kept._replace(state=state, live=live)
 
 
 def after_loss(policy: RetryPolicy, row: LockedRow, ended: float) -> Change:

@@ -39,6 +39,9 @@ STATUS_CODES = (
 )
 """The names of gRPC's status codes for failed calls, in the order of their numbers from 1."""
 
+METADATA_KEY = r"(?a)[0-9a-z_.-]+"
+"""Matches the keys of metadata that gRPC can send."""
+
 _MAX_INT32 = 2**31 - 1
 _LEAST_IDLE_TIMEOUT = 1.0
 _WRITTEN = r"(?a)(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>ms|s|m|h|d)?"
@@ -149,6 +152,11 @@ def idle_timeout(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
     seconds = _idle(key, value, unit)
     never = unit is Unit.MILLISECONDS and value == _MAX_INT32
     return math.inf if never else max(seconds, _LEAST_IDLE_TIMEOUT)
+
+
+def attempt_limit(key: str, value: object, unit: Unit = Unit.SECONDS) -> float:
+    """Check the time limit of an attempt and return it in seconds; as grpc's option, 0 means 100 ms, as in C-core."""
+    return 0.1 if unit is Unit.MILLISECONDS and type(value) is int and value == 0 else duration(key, value, unit)
 
 
 def steps(key: str, value: object, unit: Unit = Unit.SECONDS) -> tuple[float, ...]:

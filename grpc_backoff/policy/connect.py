@@ -41,7 +41,7 @@ DIALLING = (
     Setting("initial_backoff", checks.duration, ..., "grpc.initial_reconnect_backoff_ms", _MS, "delay"),
     Setting("max_backoff", checks.duration, ..., "grpc.max_reconnect_backoff_ms", _MS, "max_delay"),
     # Despite its name, this option is a timeout, as in C-core.
-    Setting("min_connect_timeout", checks.duration, 20.0, "grpc.min_reconnect_backoff_ms", _MS),
+    Setting("min_connect_timeout", checks.attempt_limit, 20.0, "grpc.min_reconnect_backoff_ms", _MS),
     Setting("idle_timeout", checks.idle_timeout, 1800.0, "grpc.client_idle_timeout_ms", _MS),
     own("multiplier", checks.growth),
     own("jitter", _jitter),

@@ -12,7 +12,6 @@ from grpc_backoff.policy import checks
 from grpc_backoff.policy.checks import Unit
 from grpc_backoff.policy.setting import Setting, checks_of, defaults_of
 
-_KEY = r"(?a)[0-9a-z_.-]+"
 _SECRET = frozenset({"authorization", "proxy-authorization", "cookie", "x-api-key", "x-goog-api-key"})
 """Metadata keys that always hold credentials, which a ledger must never store (LG-11)."""
 
@@ -44,7 +43,7 @@ def _metadata(key: str, value: object, _unit: Unit = Unit.SECONDS) -> tuple[str,
 
 def unstorable(name: object) -> str | None:
     """Return what is expected instead of a metadata key that no settings can allow; None if they can (LG-11)."""
-    if not isinstance(name, str) or not re.fullmatch(_KEY, name):
+    if not isinstance(name, str) or not re.fullmatch(checks.METADATA_KEY, name):
         return "a metadata key made up of lower-case letters, digits, '-', '_' and '.'"
     if name.startswith(_RESERVED) or name in _OVERWRITTEN:
         return "a key that reaches the server, unlike those of gRPC and HTTP/2 themselves"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from grpc_backoff.base.record import NamedTuple, record
+from grpc_backoff.base.record import NamedTuple
 from grpc_backoff.policy import checks
 from grpc_backoff.policy.checks import Unit
 from grpc_backoff.policy.setting import Setting, own
@@ -33,7 +33,6 @@ POOLING = (
 """All settings for a pool policy, in both options and files. The other fields are up to grpc's options (PO-6, RO-1)."""
 
 
-@record
 class PoolPolicy(NamedTuple):
     """Which connections a channel has (PO-5 to PO-8), and when it asks if a peer is alive. Times are in seconds.
 

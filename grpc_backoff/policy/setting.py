@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from grpc_backoff.base.record import NamedTuple, record
+from grpc_backoff.base.record import NamedTuple
 from grpc_backoff.policy.checks import Unit
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ ENVIRONMENT_VARIABLE = "GRPC_BACKOFF_CONFIG"
 """The environment variable that names a channel's file if neither an argument nor an option does."""
 
 
-@record
 class Setting(NamedTuple):
     """One setting.
 

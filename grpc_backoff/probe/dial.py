@@ -20,11 +20,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from grpc_backoff.base.base_errors import OptionError
-from grpc_backoff.base.record import record
+from grpc_backoff.base.record import NamedTuple
 from grpc_backoff.config.target import Address, Target, parse_target
 from grpc_backoff.connection.connector import ConnectError
 from grpc_backoff.decide.connections.events import Failure, Stage
@@ -141,7 +141,6 @@ async def _discard(tasks: Collection[asyncio.Task[socket.socket]]) -> None:
         await asyncio.wait(tasks)
 
 
-@record
 class HttpProxy(NamedTuple):
     """An HTTP proxy, through which a target is dialled with CONNECT, as grpc's core does.
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
 from urllib.parse import unquote
 
-from grpc_backoff.base.record import record
+from grpc_backoff.base.record import NamedTuple
 from grpc_backoff.policy.checks import STATUS_CODES
 
 _CODES = ("OK", *STATUS_CODES)
@@ -33,7 +32,6 @@ class Answerer(enum.Enum):
     NEITHER = "neither"
 
 
-@record
 class Reply(NamedTuple):
     """The end of the call, as it arrived.
 

@@ -4,6 +4,7 @@ Internal: programs import from `grpc_backoff`.
 """
 
 from grpc_backoff.engine.method import retrying
-from grpc_backoff.sync.channel import Channel, insecure_channel, secure_channel
+from grpc_backoff.sync.channel import Channel
+from grpc_backoff.sync.constructors import insecure_channel, secure_channel
 
 __all__ = ["Channel", "insecure_channel", "retrying", "secure_channel"]

@@ -1,177 +1,59 @@
 """Threaded calls that may wait for a connection or be repeated: the threaded shell of `call_machine`.
 
-A call executes its machine's effects and feeds the machine inputs; the machine makes all decisions. There are two
-shells: a blocking call does everything in its caller's thread, and sleeps there. Other threads put notifications, for
-example that there is a connection, into its mailbox. `future_call.py` has the other shell.
+A call executes its machine's effects and feeds the machine inputs; the machine makes all decisions. The base class has
+two kinds: calls that block their callers, and those that run in the background (`future_call.py`). A call that blocks
+does everything in its caller's thread, and sleeps there. Other threads put notifications, for example that there is a
+connection, into its mailbox. What calls grpcio's own methods is in `attempts.py`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import logging
-import threading
 from abc import abstractmethod
-from collections.abc import Callable, Container
-from functools import partial
+from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
-from weakref import finalize, ref
 
 import grpc
 
 from grpc_backoff.base import stepping
-from grpc_backoff.base.threads import new_queue
+from grpc_backoff.base.threads import longest_sleep, new_queue
 from grpc_backoff.decide.calls import call_machine as m
 from grpc_backoff.engine.call import CallSetup, CallShell
-from grpc_backoff.engine.method import Arguments
 from grpc_backoff.grpcio.private import Status
 from grpc_backoff.grpcio.sync_private import (
     CLOSED_DETAILS,
     InactiveRpcError,
-    SingleThreadedRendezvous,
     call_state,
-    failed_call,
-    guard_call,
     status_of,
 )
+from grpc_backoff.sync.attempts import Attempts
 from grpc_backoff.sync.call_errors import RetriesExhaustedError
-from grpc_backoff.sync.calls import Calls
-from grpc_backoff.sync.core_connector import CoreConnection
+from grpc_backoff.sync.core_connector import Entry
+from grpc_backoff.sync.environment import CallEnvironment
 
 if TYPE_CHECKING:
     from grpc_backoff.decide.calls import hedging_machine as h
     from grpc_backoff.grpcio.shapes import BackgroundCall
-    from grpc_backoff.sync.replay import Replay
 
-_LOG = logging.getLogger(__name__)
-
-_LONGEST_SLEEP = 3600.0
-"""The longest single wait, in seconds. The operating system has a limit far above it, which a deadline may exceed."""
-_LONGEST_SLEEP_OF_MAIN = 0.25
-"""The longest single wait in the main thread, in seconds, because a signal that arrives as the thread falls asleep does
-not wake it (TH-6)."""
 BEGUN, OK = m.Begun(), m.OkStatus()
 _OF_CONNECTIONS = (m.ConnectionReady, m.NoConnection)
 _WAITING, _DONE = m.CallPhase.WAITING, m.CallPhase.DONE  # up to Python 3.11, access to a member is slow
 OK_CODE = grpc.StatusCode.OK
 
-Entry = tuple[CoreConnection, object, Any]
-"""A connection that a call has entered, the token that keeps it open until the call leaves, and grpc's own
-multicallable on it. This is a plain tuple, because every call on a READY channel creates one."""
-
-
-class Attempts:
-    """Makes the attempts of one call, each of which blocks its thread.
-
-    Attributes:
-        enter: enters a connection and returns it; None if there is none. Its argument has the connections that it
-            enters only if no other serves; None if the call has just been made.
-    """
-
-    __slots__ = ("_arguments", "_replay", "_request", "_style", "enter")
-
-    def __init__(
-        self,
-        enter: Callable[[Container[object] | None], Entry | None],
-        style: str,
-        request: Any,
-        arguments: Arguments,
-        replay: Replay | None = None,
-    ) -> None:
-        """Take a call's arguments; `style` is the name of a method of grpc's multicallable."""
-        self.enter = enter
-        self._style = style
-        self._request = request
-        self._arguments = arguments
-        self._replay = replay
-
-    def make(self, entry: Entry, seconds: float | None, instead: m.Metadata) -> Any:
-        """Make an attempt with a timeout in seconds; return its result, or raise its error.
-
-        `instead` replaces the caller's metadata with the same keys.
-        """
-        connection, replay = entry[0], self._replay
-        request = self._request if replay is None else replay.attempt()
-        try:
-            result = self._call(entry, request, seconds, instead)
-        except ValueError as error:  # the channel was closed
-            raise connection.refusal(error) from None
-        finally:
-            if replay is not None:
-                replay.end(request)
-        connection.served = True
-        return result
-
-    def _call(self, entry: Entry, request: object, seconds: float | None, instead: m.Metadata) -> Any:
-        """Call grpc's own method.
-
-        The call is fail-fast in the core. If the connection breaks just as a wait-for-ready call is assigned to it, the
-        core would keep the call waiting for the core's own next attempt, long after this channel is READY again.
-        """
-        _, metadata, credentials, _, compression = self._arguments
-        return getattr(entry[2], self._style)(
-            request,
-            timeout=seconds,  # by keyword, because tracers that wrap grpc's methods look for keywords
-            metadata=m.replaced(metadata, instead) if instead else metadata,
-            credentials=credentials,
-            wait_for_ready=False,
-            compression=compression,
-        )
-
-    def committed(self) -> None:
-        """Stop keeping requests, because there will be no further attempt."""
-        if self._replay is not None:
-            self._replay.release()
-
-
-class BackgroundAttempts(Attempts):
-    """Makes attempts that run in the background: futures, and streams of responses."""
-
-    __slots__ = ()
-
-    def make(self, entry: Entry, seconds: float | None, instead: m.Metadata) -> BackgroundCall:
-        """Make an attempt as `Attempts.make` does; return grpcio's call object."""
-        connection, replay = entry[0], self._replay
-        request = self._request if replay is None else replay.attempt()
-        connection.streamed = True
-        try:
-            call: BackgroundCall = self._call(entry, request, seconds, instead)
-        except ValueError as error:  # the channel was closed
-            refusal = connection.refusal(error)
-            if refusal is error:
-                raise
-            call = failed_call(refusal)
-        guard_call(call)
-        if replay is not None and not call.add_callback(partial(replay.end, request)):
-            replay.end(request)
-        return call
-
-
-class LoneAttempts(BackgroundAttempts):
-    """Makes the attempts of a stream that is handed over as soon as one has begun, and stays on its connection."""
-
-    __slots__ = ()
-
-    def make(self, entry: Entry, seconds: float | None, instead: m.Metadata) -> BackgroundCall:
-        """Make an attempt as `BackgroundAttempts.make` does, for which its connection has another token."""
-        connection, call, token = entry[0], super().make(entry, seconds, instead), object()
-        connection.calls.add(token)
-        if connection.room is not None:
-            connection.room.add(token)
-        follow(call, connection, token)
-        return call
-
 
 class SteppedCall(CallShell):
     """The base class of blocking calls and futures: it steps the machine; subclasses execute the effects."""
 
-    _calls: Calls
+    _calls: CallEnvironment
     exhausted_error = RetriesExhaustedError
     attempt: Any = None
 
     def __init__(self, setup: CallSetup[Attempts]) -> None:
-        self._attempts: Attempts | None = setup.attempts
         super().__init__(setup)
+        self._attempts: Attempts | None = setup.attempts
+        if setup.attempts.replay is not None:
+            setup.attempts.replay.overfull = self.commit
 
     def _step(self, input_: Any) -> None:
         phase = self._state.phase
@@ -185,10 +67,14 @@ class SteppedCall(CallShell):
         for effect in effects:
             self._carry_out(effect)
 
+    @abstractmethod
+    def commit(self) -> None:
+        """Commit the call to the current attempt (RT-8). Thread-safe."""
+
     def _keep_no_requests(self) -> None:
-        attempts = self._attempts
-        if attempts is not None:
-            attempts.committed()
+        attempts = self._attempts  # None once the call has ended, in another thread
+        if attempts is not None and attempts.replay is not None:
+            attempts.replay.release()
 
     def _carry_out(self, effect: h.Effect) -> None:  # noqa: C901 - one branch for each effect
         match effect:  # the effects of a call that waits for a connection come first, because the order costs time
@@ -256,7 +142,7 @@ class SteppedCall(CallShell):
         try:
             return make(entry, effect.seconds, effect.metadata)
         except BaseException as error:
-            entry[0].ended(entry[1])
+            entry.leave()
             if not isinstance(error, Exception):  # KeyboardInterrupt
                 raise
             self._not_made(error)
@@ -300,6 +186,7 @@ class BlockingCall(SteppedCall):
                 self._calls.goes_on(self)
             if self._spans is not None:
                 self._end_span("CANCELLED")  # does nothing if the span has ended
+        self._attempts = self._request = None  # releases the channel: others may keep the call for a while (CB-10)
         error, self._error = self._error, None
         if error is None:
             return self._result
@@ -347,7 +234,8 @@ class BlockingCall(SteppedCall):
 
     def _cancel_timer(self) -> None:
         self._wake = None
-        super()._cancel_timer()
+        if self._timer is not None:  # only on a clock that the program supplied
+            super()._cancel_timer()
 
     def _run_hook(self, effect: m.CallHook) -> None:
         failed, began = self._failed_call(effect), self._state.attempt_began
@@ -367,29 +255,29 @@ class BlockingCall(SteppedCall):
 
     def _attempt_on(self, entry: Entry, attempts: Attempts, effect: m.Begin) -> None:
         self._error = None
-        connection, token, _ = entry
-        self._connection = connection
+        self._connection = entry.connection
         try:
             self._result = attempts.make(entry, effect.seconds, effect.metadata)
         except grpc.RpcError as error:
-            self._failed_with(error, connection, token)
+            self._failed_with(error, entry)
         except Exception as error:  # noqa: BLE001 - see `_not_made`
             self._not_made(error)
         else:
-            self._end_span("OK")
+            if self._spans is not None:
+                self._end_span("OK")
             self._inputs.append(BEGUN if self._machine.handed_over else OK)
         finally:
-            connection.ended(token)
+            entry.leave()
 
-    def _failed_with(self, error: Any, connection: CoreConnection, token: object) -> None:
+    def _failed_with(self, error: Any, entry: Entry) -> None:
         self._error = error
         self._end_span(error.code().name)
         input_ = BEGUN if self._machine.handed_over else self._failure(error)
-        connection.failed(error.code(), token, error.details())
+        entry.failed(error)
         while not self._mailbox.empty():  # inputs received in the meantime, such as a commit
-            given_meanwhile = self._mailbox.get()
-            if given_meanwhile is not None:
-                self._inputs.append(given_meanwhile)
+            received = self._mailbox.get()
+            if received is not None:
+                self._inputs.append(received)
         self._inputs.append(input_)
 
     def _finish(self, effect: m.Finish) -> None:
@@ -401,45 +289,3 @@ class BlockingCall(SteppedCall):
             self._error = InactiveRpcError(call_state(*self._timed_out()[:5]))
         elif effect.ending is m.Ending.CANCELLED:  # by closing the channel, as nothing else cancels it
             self._error = InactiveRpcError(call_state(grpc.StatusCode.CANCELLED, CLOSED_DETAILS, (), ()))
-
-
-def follow(call: Any, connection: CoreConnection, token: object) -> None:
-    """Remove a call from its connection once it has ended."""
-    # Keep no reference to the call itself, because grpcio cancels a call when nothing refers to it any more.
-    state = call._state  # noqa: SLF001 - `code()` of a single-threaded one raises before its end
-
-    def ended() -> None:
-        leave(connection, token, state.code, state.details)
-
-    if not call.add_callback(ended):
-        ended()
-    elif type(call) is SingleThreadedRendezvous:  # its callbacks run only if it is read to its end
-        finalize(call, _dropped, ref(connection), token).atexit = False
-
-
-def _dropped(held: ref[CoreConnection], token: object) -> None:
-    """Remove a call that was dropped before its end. Nothing here leads to the call, or it would never be dropped."""
-    connection = held()
-    if connection is not None and token in connection.calls:
-        leave(connection, token, None, "")
-
-
-def leave(connection: CoreConnection, token: object, code: grpc.StatusCode | None, details: str | bytes | None) -> None:
-    """Remove a call that has ended with this status from its connection."""
-    if code is OK_CODE:
-        connection.served = True
-        if (hear := connection.hear) is not None:
-            hear()
-    else:
-        connection.failed(code, token, details)
-    connection.ended(token)
-
-
-def is_main() -> bool:
-    """Return whether the calling thread is the main one."""
-    return threading.current_thread() is threading.main_thread()
-
-
-def longest_sleep() -> float:
-    """Return the longest time that this thread may sleep at once, in seconds."""
-    return _LONGEST_SLEEP_OF_MAIN if is_main() else _LONGEST_SLEEP

@@ -5,45 +5,43 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-import time
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from queue import Empty, SimpleQueue
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self, Unpack
 from weakref import WeakSet
 
 import grpc
 
-from grpc_backoff.base.base_errors import kind_of
-from grpc_backoff.base.process import CHANCE
+from grpc_backoff.base.clocks import monotonic
 from grpc_backoff.base.status import ConnectionStatus
 from grpc_backoff.base.threads import Running, new_queue
 from grpc_backoff.config.channel_settings import ChannelSettings, Options, read_channel
 from grpc_backoff.config.proxies import is_proxied
 from grpc_backoff.engine.setup import PoolSetup
 from grpc_backoff.grpcio.forks import CoreUse, at_fork, refuse_inherited
-from grpc_backoff.grpcio.private import cygrpc, substitute
-from grpc_backoff.grpcio.sync_private import GrpcioChannel, forget_channels, is_single_threaded
-from grpc_backoff.sync.calls import Calls
+from grpc_backoff.grpcio.private import CoreStandIn
+from grpc_backoff.grpcio.sync_private import forget_channels, is_single_threaded
 from grpc_backoff.sync.conductor import CONDUCTOR
-from grpc_backoff.sync.core_connector import CoreConnection, CoreConnector
+from grpc_backoff.sync.core_connector import connections
+from grpc_backoff.sync.environment import CallEnvironment
 from grpc_backoff.sync.listeners import Listeners
 from grpc_backoff.sync.multicallables import MULTICALLABLES, CallingChannel
 from grpc_backoff.sync.pending import PendingCalls
 from grpc_backoff.sync.pool import ConnectionPool
 
 if TYPE_CHECKING:
-    from grpc_backoff.config.credentials import ChannelSecurity, CredentialsSource
+    from grpc_backoff.config.credentials import CredentialsSource
+else:
+    CredentialsSource = Any  # for programs that evaluate the annotations of a channel
 
 _CLOSES_WITHIN = 0.2
 """How long `close` waits for other threads, in seconds; everything else that it does takes a few milliseconds."""
 
-
-_open: WeakSet[CoreConnection] = WeakSet()
-"""The connections that calls may use."""
-_channels_calls: WeakSet[Calls] = WeakSet()
+_channels_calls: WeakSet[CallEnvironment] = WeakSet()
 """The calls of each channel."""
 _inherited: list[object] = []
 """The parent's core channels. They are kept, because freeing one would involve the core."""
@@ -70,11 +68,11 @@ class Channel(CallingChannel, grpc.Channel):
     ) -> None:
         """Create the channel; see `insecure_channel`."""
         setup = read_channel(target, options, settings)
-        target, policy, core_options = setup.target, setup.policy, setup.core_options
+        target, core_options = setup.target, setup.core_options
         self._take(setup, credentials, compression)
+        self._target = target  # its name in grpcio, which others read
         self.single_threaded = is_single_threaded(core_options)
-        key = self._key if setup.clock is None and setup.rng is None else None  # SH-1: one clock
-        clock, rng = setup.clock or CONDUCTOR, setup.rng or CHANCE
+        clock = setup.clock or CONDUCTOR
         hooks = None
         if setup.hooks is not None:
             from grpc_backoff.sync.hooks import Hooks  # noqa: PLC0415 - few channels have any
@@ -84,28 +82,13 @@ class Channel(CallingChannel, grpc.Channel):
         self._ending = threading.Lock()
         self._listeners = Listeners(setup.listeners, target)
         pending = PendingCalls(target, conductor.post, proxied=is_proxied(target, core_options))
-        pool_setup = PoolSetup(target, policy, setup.pooling, clock, rng, core_options, key)
-
-        def make_connector(endpoint: str) -> CoreConnector:
-            there, dial_options = pool_setup.dialled(endpoint)
-            made_with = there, credentials, dial_options, compression, policy
-            connector = CoreConnector(*made_with, clock=clock, conductor=conductor)
-            connector.made = _open.add
-            return connector
-
-        self._connections = self._pool = ConnectionPool(
-            pool_setup, pending, self._listeners, connector=make_connector, conductor=conductor
-        )
+        pool_setup = PoolSetup(setup, clock, self._key, credentials, compression)
+        self._connections = self._pool = ConnectionPool(pool_setup, pending, self._listeners, conductor)
         pending.pool = self._pool
         self.picks = self._pool.picks
-        self.calls = Calls(
-            setup,
-            pending=pending,
-            hooks=hooks,
-            listeners=self._listeners,
-            conductor=conductor,
-            clock=clock,
-            rng=rng,
+        self.times_calls = setup.pooling.quiet_after > 0  # LV-2: its connections note when their calls begin
+        self.calls = CallEnvironment(
+            setup, pending=pending, hooks=hooks, listeners=self._listeners, conductor=conductor, clock=clock
         )
         _channels_calls.add(self.calls)
         self.closing = False
@@ -137,11 +120,11 @@ class Channel(CallingChannel, grpc.Channel):
         if self._source is not None:
             self._source.close()
         self.calls.close()
-        end = time.monotonic() + _CLOSES_WITHIN
+        end = monotonic() + _CLOSES_WITHIN
         for closing in self._end(_CLOSES_WITHIN / 2):
-            closing.join(max(0.0, end - time.monotonic()))
+            closing.join(max(0.0, end - monotonic()))
         self._listeners.close()
-        self._listeners.wait(max(0.0, end - time.monotonic()))
+        self._listeners.wait(max(0.0, end - monotonic()))
 
     def _end(self, within: float) -> list[Running]:
         """Make the conductor end everything; return what is still closing connections."""
@@ -185,12 +168,33 @@ class Channel(CallingChannel, grpc.Channel):
         refuse_inherited(self.target, self._generation)
         self._listeners.subscribe(callback, lambda: self._pool.state)
         if try_to_connect:
-            self._conductor.require()
-            self._conductor.post(self._pool.want)
+            self._ask()
 
     def unsubscribe(self, callback: Callable[[grpc.ChannelConnectivity], None]) -> None:
         """Remove a callback; harmless if it is not registered."""
         self._listeners.unsubscribe(callback)
+
+    def _ask(self) -> None:
+        self._conductor.require()
+        self._conductor.post(self._pool.want)
+
+    # Other libraries read what follows on grpcio's channels (CH-1).
+
+    def _look(self, try_to_connect: bool) -> grpc.ChannelConnectivity:
+        self.refuse()
+        if try_to_connect:
+            self._ask()
+        return grpc.ChannelConnectivity[self._pool.state.name]
+
+    @property
+    def _channel(self) -> CoreStandIn:
+        return CoreStandIn(self.target, self._look)
+
+    @property
+    def _connectivity_state(self) -> SimpleNamespace:
+        return SimpleNamespace(connectivity=grpc.ChannelConnectivity[self._pool.state.name])
+
+    _close = close
 
 
 def _inherit() -> CoreUse:
@@ -202,64 +206,9 @@ def _inherit() -> CoreUse:
     for calls in tuple(_channels_calls):
         calls.abandon()
     _inherited.extend(forget_channels())
-    for connection in tuple(_open):
+    for connection in tuple(connections):
         connection.leave_alone()
     return CoreUse(threaded=bool(_inherited))
 
 
 at_fork(_inherit)
-
-
-def _substituted(target: str, options: Any, credentials: object, compression: Any) -> Channel:
-    if credentials is not None and not isinstance(credentials, cygrpc.ChannelCredentials):
-        raise TypeError(f"credentials={kind_of(credentials)}: expected grpc.ChannelCredentials")
-    secure = None if credentials is None else grpc.ChannelCredentials(credentials)
-    return Channel(target, secure, options, compression)
-
-
-Substitute = substitute(GrpcioChannel, _substituted)
-
-
-def insecure_channel(
-    target: str,
-    options: Options | None = None,
-    compression: grpc.Compression | None = None,
-    **settings: Unpack[ChannelSettings],
-) -> Channel:
-    """Create a channel without TLS, as `grpc.insecure_channel` does.
-
-    Args:
-        target: the server's address, as in grpc. A URL, or a port above 65535, is rejected, because grpc cannot dial
-            it.
-        options: channel options; `docs/reference/options.md` lists those that affect the backoff.
-        compression: the compression for the channel's calls, as in grpc.
-        settings: this library's own arguments, by keyword: `policy`, `config`, `listeners`, `rng`, `clock`, `retry`,
-            `retry_budget` and `retry_hooks`; see `ChannelSettings`.
-
-    Raises:
-        grpc_backoff.OptionError: a `ValueError` that names the option, its value and what was expected (CH-10).
-        grpc_backoff.ConfigError: a `ValueError` that names the file, the key, the value and what was expected (BP-4).
-        grpc_backoff.ForkError: this process was forked while channels were open, so grpcio would hang (FK-1).
-    """
-    return Channel(target, None, options, compression, **settings)
-
-
-def secure_channel(
-    target: str,
-    credentials: ChannelSecurity,
-    options: Options | None = None,
-    compression: grpc.Compression | None = None,
-    **settings: Unpack[ChannelSettings],
-) -> Channel:
-    """Create a channel with credentials, as `grpc.secure_channel` does.
-
-    `credentials` are as in grpc; or `grpc_backoff.tls_files(...)`, whose files are watched; or a function that returns
-    `grpc.ChannelCredentials`, which a thread calls for each attempt (PO-10). The other arguments, and the other errors,
-    are those of `insecure_channel`.
-
-    Raises:
-        TypeError: `credentials` are none of these.
-    """
-    from grpc_backoff.engine.credentials import security_of  # noqa: PLC0415 - many channels have no credentials
-
-    return Channel(target, security_of(credentials), options, compression, **settings)

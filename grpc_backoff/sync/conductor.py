@@ -1,8 +1,8 @@
 """The conductor: one thread that runs the timers and steps the machines of all threaded channels in a process (TH-5).
 
 A thread that needs something from a connection posts the work here and continues. So only one thread uses a
-connection's machine and its shell, and they need no lock. No user code runs here (TH-5a), so a listener or callback
-that blocks does not delay a dial.
+connection's machine and its shell, and they need no lock. No callback of a program runs here (TH-5a), so one that
+blocks does not delay a dial; only its clock and its `rng` do.
 
 The thread starts with the first piece of work of a channel and ends soon after the last channel has left it. Where it
 cannot be started, because the process has too many threads or the interpreter is about to exit, those who wait for
@@ -20,67 +20,38 @@ import atexit
 import contextlib
 import heapq
 import itertools
-import logging
 import math
 import sys
 import threading
-import time
 from collections.abc import Callable
 from contextvars import Context
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
+from grpc_backoff.base import threads
+from grpc_backoff.base.clocks import monotonic
+from grpc_backoff.base.logs import Log
 from grpc_backoff.base.process import after_fork
-from grpc_backoff.base.threads import new_queue
+from grpc_backoff.base.threads import LONGEST_WAIT, new_queue, take
 from grpc_backoff.sync.pump import Pump, Standby, needs_pump
 
-_LOG = logging.getLogger(__name__)
-
-LOOK_EVERY = 0.2
-"""How often open connections are polled, in seconds. They are polled together, at the cost of one wake-up."""
 _LINGERS = 0.1
 """How long the thread, and grpcio's core, stay without channels, in seconds, because a program may create a channel for
 each request."""
-_LONGEST_WAIT = 3600.0
-"""The longest single wait, in seconds. The operating system has a limit far above it, which a deadline may exceed."""
 _TURN = 0.05
 """The longest turn of a thread that runs the work because no other can be started, in seconds."""
 _ENDS_WITHIN = 0.5
 """How long the exit of the interpreter waits for the thread, in seconds."""
 
+POLL_EVERY = 0.2
+"""How often open connections are polled, in seconds. They are polled together, at the cost of one wake-up."""
 _FEW = 64
 """How many timers accumulate before cancelled ones are removed. After each removal, twice the remaining number may
 accumulate, if that is more."""
 
 Work = Callable[[], object]
 T = TypeVar("T")
-
-
-def take(queue: SimpleQueue[T], timeout: float) -> T:
-    """Return the next item of a queue that only one thread reads, waiting for it up to `timeout` seconds.
-
-    `SimpleQueue.get` alone can wait for ever. If an item was taken without waiting, its wake-up remains, and CPython
-    mistakes that for the wake-up of a new item, computes the time left, and treats a negative result as no limit.
-    Asking once without waiting consumes such a wake-up.
-
-    Raises:
-        Empty: no item arrived within that time.
-    """
-    try:
-        return queue.get_nowait()
-    except Empty:
-        pass
-    return queue.get(timeout=timeout)
-
-
-if TYPE_CHECKING:
-
-    class Polled(Protocol):
-        """Something that the conductor polls from time to time."""
-
-        def look(self) -> None:
-            """Check whether anything has happened; never blocks."""
-            ...
+_LOG = Log(__name__)
 
 
 class Timer:
@@ -105,20 +76,30 @@ class Timers:
         wakes: when the thread looks at the timers at the latest; infinity if there is no thread, or no such time.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, wake: Callable[[], object]) -> None:
+        """Start empty; `wake` makes the thread look at the timers."""
         self.wakes = math.inf
+        self._wake = wake
         self._kept: list[tuple[float, int, Timer]] = []
         self._passed_on: SimpleQueue[tuple[float, Timer]] = new_queue()
         self._most = _FEW
         self._numbers = itertools.count()
 
-    def pass_on(self, when: float, timer: Timer) -> bool:
-        """Let the thread keep a timer; return whether it must be woken for that. Thread-safe."""
+    def pass_on(self, when: float, work: Work) -> Timer:
+        """Let the thread keep a timer, and wake it only if it would look too late. Thread-safe."""
+        timer = Timer(work)
         self._passed_on.put((when, timer))  # before the check: the thread looks here once more after it has set `wakes`
-        return when < self.wakes or self._passed_on.qsize() > _FEW
+        if when < self.wakes or self._passed_on.qsize() > _FEW:
+            self._wake()
+        return timer
 
-    def keep(self, when: float, timer: Timer) -> None:
+    def keep(self, when: float, work: Work) -> Timer:
         """Keep a timer until it is due."""
+        timer = Timer(work)
+        self._keep(when, timer)
+        return timer
+
+    def _keep(self, when: float, timer: Timer) -> None:
         if len(self._kept) >= self._most:
             self._kept = [kept for kept in self._kept if kept[2].work is not None]
             heapq.heapify(self._kept)
@@ -138,7 +119,7 @@ class Timers:
             while True:
                 when, timer = self._passed_on.get_nowait()
                 if timer.work is not None:
-                    self.keep(when, timer)
+                    self._keep(when, timer)
 
     def _next(self) -> float:
         while self._kept and self._kept[0][2].work is None:
@@ -155,32 +136,113 @@ class Timers:
         return None
 
     def renew(self) -> None:
-        """Replace the queue, before the thread starts; see `Conductor._renew`."""
+        """Replace the queue; see `Agenda.renew`."""
         before, self._passed_on = self._passed_on, new_queue()
         while not before.empty():
             self._passed_on.put(before.get_nowait())
 
 
+class Polled(Protocol):
+    """Something that is polled from time to time."""
+
+    def look(self) -> None:
+        """Check whether anything has happened; never blocks."""
+        ...
+
+
+class Agenda:
+    """What has to be done. One thread at a time takes a turn; the methods are for that thread.
+
+    Attributes:
+        work: the posted work, in order. Any thread and any finalizer may put some there.
+        timers: the timers.
+    """
+
+    def __init__(self, now: Callable[[], float], wake: Callable[[], object]) -> None:
+        """Start with nothing to do; `wake` ends a thread's wait for work."""
+        self.work: SimpleQueue[Work] = new_queue()
+        self.timers = Timers(wake)
+        self._now = now
+        self._polled: dict[Polled, None] = {}
+        self._next_poll = 0.0
+
+    def poll(self, polled: Polled) -> None:
+        """Poll an object every POLL_EVERY seconds."""
+        if not self._polled:
+            self._next_poll = self._now() + POLL_EVERY
+        self._polled[polled] = None
+
+    def stop_polling(self, polled: Polled) -> None:
+        """Stop polling an object; harmless if it is not polled."""
+        self._polled.pop(polled, None)
+
+    def turn(self, until: float) -> None:
+        """Do what is due; if nothing is, wait for it, up to the time `until`."""
+        try:
+            self._run_posted(self.timers.wait_until(min(until, self._next_poll) if self._polled else until))
+            now = self._now()
+            while (work := self.timers.take_due(now)) is not None:
+                _run(work)
+            self._poll_all()
+        finally:
+            self.timers.wakes = math.inf
+
+    def _run_posted(self, until: float) -> None:
+        """Run the posted work, or wait for some."""
+        with contextlib.suppress(Empty):
+            _run(take(self.work, min(max(0.0, until - self._now()), LONGEST_WAIT)))
+            for _ in range(self.work.qsize()):  # no more than this, because timers need their turn too
+                _run(self.work.get_nowait())
+
+    def _poll_all(self) -> None:
+        if self._polled and self._now() >= self._next_poll:
+            self._next_poll = self._now() + POLL_EVERY
+            for polled in tuple(self._polled):
+                _run(polled.look)
+
+    def renew(self) -> bool:
+        """Replace queues that were made before gevent patched the process: all greenlets would sleep in them (FK-4).
+
+        Return whether they were.
+        """
+        before = self.work
+        if type(before) is type(new_queue()):
+            return False
+        self.work = new_queue()
+        while not before.empty():
+            self.work.put(before.get_nowait())
+        self.timers.renew()
+        return True
+
+
+def _run(work: Work) -> None:
+    try:
+        work()
+    except BaseException as error:
+        if threads.is_main() and not isinstance(error, Exception):  # where a signal handler may raise it
+            raise
+        # A bug, or a program's clock; it must not stop other channels, which have no other thread.
+        _LOG.exception("a step of a threaded channel raised")
+
+
 class Conductor:
     """A thread that runs posted work in order, and scheduled work at its time."""
 
+    keeps_time = True
+
     def __init__(self) -> None:
-        self.now = time.monotonic
+        self.now = monotonic
         self.begin_anew()
 
     def begin_anew(self) -> None:
         """Start over in the child of a fork, because the thread and all posted work belong to the parent."""
-        # Both are reentrant, because a finalizer may post work wherever the garbage collector happens to run.
-        self._work: SimpleQueue[Work] = new_queue()
-        self._lock = threading.RLock()
+        self._agenda = Agenda(self.now, self._wake)
+        self._lock = threading.RLock()  # reentrant, because a finalizer may post work at any point
         self._thread: threading.Thread | None = None
         self._turns = threading.Lock()
-        """Held by the thread that runs the work."""
+        """Held by the thread that takes turns."""
         self._runner: int | None = None
-        """The identity of that thread, while it runs the work."""
-        self._timers = Timers()
-        self._polled: dict[Polled, None] = {}
-        self._next_look = 0.0
+        """The identity of that thread, during a turn."""
         self._users: dict[object, None] = {}
         self._stopping = False
         self._standby = Standby()
@@ -210,8 +272,24 @@ class Conductor:
         Raises:
             RuntimeError: no thread can be started; the work is run by those who wait for something.
         """
-        if self._thread is None:
-            self._start()
+        if self._thread is not None:
+            return
+        if self._stopping or sys.is_finalizing():  # Python 3.11 would start the thread, which would never run
+            raise RuntimeError("can't start new thread at interpreter shutdown")
+        with self._lock:
+            if self._thread is not None:
+                return
+            if self._agenda.renew():
+                self._lock, self._turns = threading.RLock(), threading.Lock()
+            # A daemon thread, so that the interpreter's exit does not wait for channels that were not closed.
+            self._thread = thread = threading.Thread(target=self._run, name="grpc-backoff", daemon=True)
+            try:
+                # Use a new context, because the thread outlives the call that happened to start it.
+                Context().run(thread.start)
+            except BaseException:  # the process has too many threads, or a signal handler has raised
+                if not thread.is_alive():
+                    self._thread = None  # the next piece of work tries again
+                raise
 
     # For channels.
 
@@ -223,7 +301,7 @@ class Conductor:
     def leave(self, user: object) -> None:
         """Stop keeping the thread running for `user`; the thread ends when it has no users."""
         self._users.pop(user, None)
-        self.post(_nothing)  # so that the thread checks again how long to stay
+        self._wake()  # so that the thread checks again how long to stay
         if not self._users and self._thread is None:  # none can be started, so none will close it when it ends
             self._standby.close()
 
@@ -232,8 +310,11 @@ class Conductor:
 
         If no thread can be started, the work runs when one can, or when a caller waits.
         """
-        self._work.put(work)
+        self._agenda.work.put(work)
         self.is_served()
+
+    def _wake(self) -> None:
+        self.post(_nothing)
 
     def take(self, queue: SimpleQueue[T], timeout: float) -> T:
         """Return the next item of a queue that only the calling thread reads, waiting for it up to `timeout` seconds.
@@ -264,50 +345,18 @@ class Conductor:
 
         The thread is not woken for a timer that is due after it wakes anyway, because most are cancelled long before.
         """
-        timer = Timer(callback)
-        if self.is_here():
-            self._timers.keep(when, timer)
-        elif self._timers.pass_on(when, timer):
-            self.post(_nothing)
-        return timer
+        timers = self._agenda.timers
+        return timers.keep(when, callback) if self.is_here() else timers.pass_on(when, callback)
 
-    def watch(self, polled: Polled) -> None:
-        """Poll an object every LOOK_EVERY seconds. Called only on the conductor's thread."""
-        if not self._polled:
-            self._next_look = self.now() + LOOK_EVERY
-        self._polled[polled] = None
+    def poll(self, polled: Polled) -> None:
+        """Poll an object a few times a second. Called only on the conductor's thread."""
+        self._agenda.poll(polled)
 
-    def unwatch(self, polled: Polled) -> None:
+    def stop_polling(self, polled: Polled) -> None:
         """Stop polling an object; harmless if it is not polled. Called only on the conductor's thread."""
-        self._polled.pop(polled, None)
+        self._agenda.stop_polling(polled)
 
     # The thread.
-
-    def _start(self) -> None:
-        if self._stopping or sys.is_finalizing():  # Python 3.11 would start the thread, which would never run
-            raise RuntimeError("can't start new thread at interpreter shutdown")
-        with self._lock:
-            if self._thread is not None:
-                return
-            if type(self._work) is not type(new_queue()):
-                self._renew()
-            # A daemon thread, so that the interpreter's exit does not wait for channels that were not closed.
-            self._thread = thread = threading.Thread(target=self._run, name="grpc-backoff", daemon=True)
-            try:
-                # Use a new context, because the thread outlives the call that happened to start it.
-                Context().run(thread.start)
-            except BaseException:  # the process has too many threads, or a signal handler has raised
-                if not thread.is_alive():
-                    self._thread = None  # the next piece of work tries again
-                raise
-
-    def _renew(self) -> None:
-        """Replace what was made before gevent patched the process: all greenlets would sleep in it (FK-4)."""
-        work = self._work
-        self._work, self._lock, self._turns = new_queue(), threading.RLock(), threading.Lock()
-        while not work.empty():
-            self._work.put(work.get_nowait())
-        self._timers.renew()
 
     def _run(self) -> None:
         with self._turns:
@@ -337,39 +386,21 @@ class Conductor:
             if not self._users and self.now() >= stays and self._ends():
                 return
 
-    def _turn(self, stays: float) -> None:
-        """Run what is due; if nothing is, wait for it until `stays`, on the clock."""
+    def _turn(self, until: float) -> None:
+        """Do what is due; if nothing is, wait for it, up to the time `until`."""
         self._runner = threading.get_ident()
         try:
-            until = self._timers.wait_until(min(stays, self._next_look) if self._polled else stays)
             if self._pump is None and needs_pump() and self._standby.wait(_TURN):
                 until = -math.inf
-            self._take(until)
-            now = self.now()
-            while (work := self._timers.take_due(now)) is not None:
-                _do(work)
-            self._look()
+            self._agenda.turn(until)
         finally:
-            self._runner, self._timers.wakes = None, math.inf
-
-    def _take(self, until: float) -> None:
-        """Run the queued work, or wait for some."""
-        with contextlib.suppress(Empty):
-            _do(take(self._work, min(max(0.0, until - self.now()), _LONGEST_WAIT)))
-            for _ in range(self._work.qsize()):  # no more than this, because timers need their turn too
-                _do(self._work.get_nowait())
-
-    def _look(self) -> None:
-        if self._polled and self.now() >= self._next_look:
-            self._next_look = self.now() + LOOK_EVERY
-            for polled in tuple(self._polled):
-                _do(polled.look)
+            self._runner = None
 
     def _ends(self) -> bool:
         """End the thread, unless work has been posted in the meantime; return whether it ends."""
         with self._lock:
             here, self._thread = self._thread, None
-            if not self._work.empty() or self._users:
+            if not self._agenda.work.empty() or self._users:
                 self._thread = here
                 return False
         return True
@@ -381,19 +412,12 @@ class Conductor:
         self._stopping = True
         thread = self._thread
         if thread is not None and not self.is_here():
-            self._work.put(_nothing)
+            self._agenda.work.put(_nothing)
             thread.join(_ENDS_WITHIN)
 
 
 def _nothing() -> None:
     """Do nothing: as posted work, this makes the thread look at what has changed."""
-
-
-def _do(work: Work) -> None:
-    try:
-        work()
-    except Exception:  # noqa: BLE001 - a bug, which must not stop other channels
-        _LOG.exception("a step of a threaded channel raised")
 
 
 CONDUCTOR = Conductor()

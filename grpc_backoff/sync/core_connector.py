@@ -3,81 +3,101 @@
 `aio/core_connector.py` explains how the core is limited to one attempt, and `dial_machine` decides when to look at the
 core and what its states mean. The core is polled here, because a notification would need a thread for each channel, and
 closing a channel would wait for it. The conductor polls an attempt when the machine says so, and open connections every
-fifth of a second. In addition, each call checks the connection before it enters.
-
-A connection counts its calls without a lock: `calls` is a set, and adding to a set is atomic. The thread that removes
-the last call from a retired connection makes the conductor close it.
+fifth of a second. In addition, each call checks the connection before it enters. Threads enter and leave without a
+lock (`RunningCalls`).
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet, finalize, ref
 
 import grpc
 
 from grpc_backoff.base import threads
 from grpc_backoff.base.status import Loss
 from grpc_backoff.base.threads import Running
-from grpc_backoff.decide.calls.call_texts import (
-    LIVENESS_METHOD,
-    LIVENESS_SERVICE,
-    WATCH_METHOD,
-    pays,
-    proxy_header,
-    says_goaway,
-    shows_life,
-)
+from grpc_backoff.config.core_options import CoreArguments
+from grpc_backoff.decide.calls.call_texts import pays, says_goaway, shows_life
 from grpc_backoff.decide.connections import dial_machine as m
 from grpc_backoff.decide.connections.dial_texts import EXPLAIN_METHOD, EXPLAIN_SERVICE
 from grpc_backoff.decide.connections.dial_times import EXPLAIN_TIMEOUT
-from grpc_backoff.engine.core_connector import BaseConnector, MadeWith, Tell
+from grpc_backoff.engine.core_connector import BaseConnector, Tell
 from grpc_backoff.engine.core_dial import CoreDial
-from grpc_backoff.engine.gate import LivenessReply, is_shut
+from grpc_backoff.engine.gate import is_shut
 from grpc_backoff.engine.spares import SPARES, SpareChannel
 from grpc_backoff.grpcio.private import exclude_service
-from grpc_backoff.grpcio.sync_private import close_channel, core_channel, noticing_headers, state_check, unavailable
+from grpc_backoff.grpcio.sync_private import (
+    Lock,
+    SingleThreadedRendezvous,
+    close_channel,
+    core_channel,
+    state_check,
+    unavailable,
+)
 from grpc_backoff.sync.conductor import Conductor
+from grpc_backoff.sync.peer_calls import ask_peer, watch_health
 
 if TYPE_CHECKING:
-    from grpc_backoff.connection.clock import Clock
     from grpc_backoff.decide.connections.health_machine import Ended
+    from grpc_backoff.engine.gate import LivenessReply
 
 exclude_service(EXPLAIN_SERVICE)
 
+_OK = grpc.StatusCode.OK  # up to Python 3.11, access to a member is slow
 
 _FAILS_AFTER = 0.02
 """How long after its condemnation a connection ends its calls, in seconds. Most threads that have just entered it have
 made their calls by then."""
 
 
-class CallTimes(dict[object, float]):
-    """The calls in progress on a connection that is watched, with the times when they began (LV-2).
+connections: WeakSet[CoreConnection] = WeakSet()
+"""The dials of this process that are complete, and so all of its connections."""
 
-    It has the methods of a set that connections use. `heard` is when the peer last showed that it is alive, by an
-    answer or a message.
+
+class RunningCalls:
+    """The calls that run on one connection, each with a token of its own, and whether more may enter.
+
+    Any number of threads enter and leave it without a lock. A finalizer or a signal handler may make a call at any
+    point, so a lock would have to be reentrant, and each call would take it twice. Instead, each change is one atomic
+    operation of a set, and the order of two steps makes it safe: a call enters and then looks whether the connection is
+    retired; the thread that retires it does so and then looks which calls run. So if both happen at once, at least one
+    of the two sees the other. In the same way, a call first leaves and then looks, so that the last call on a retired
+    connection is noticed.
+
+    Attributes:
+        tokens: the tokens of the calls. `multicallables.py` adds and removes those of the shortest path itself (TH-2).
+        retired: whether new calls must use another connection; once true, this stays so.
     """
 
-    def __init__(self, now: Callable[[], float]) -> None:
-        super().__init__()
-        self.heard = -math.inf
-        self._now = now
+    __slots__ = ("retired", "tokens")
 
-    def hear(self) -> None:
-        """Note that something has arrived from the peer."""
-        self.heard = self._now()
+    def __init__(self) -> None:
+        self.tokens: set[object] = set()
+        self.retired = False
 
-    def add(self, token: object) -> None:
-        """Add a call that begins now."""
-        self[token] = self._now()
+    def __len__(self) -> int:
+        """Return how many calls are running."""
+        return len(self.tokens)
 
-    def discard(self, token: object) -> None:
-        """Remove a call; harmless if it has been removed already."""
-        self.pop(token, None)
+    def enter(self, token: object) -> bool:
+        """Add a call; return whether it may stay. If not, it has to leave again."""
+        self.tokens.add(token)
+        return not self.retired
+
+    def leave(self, token: object) -> bool:
+        """Remove a call, if it has not left already; return whether the connection is retired and has none left."""
+        self.tokens.discard(token)
+        return self.retired and not self.tokens
+
+    def retire(self) -> int:
+        """Let no more calls enter; return how many still run."""
+        self.retired = True
+        return len(self.tokens)
 
 
 class CoreConnection(CoreDial):
@@ -88,10 +108,12 @@ class CoreConnection(CoreDial):
         check: returns the state as the integer that grpcio's core uses; raises ValueError once the channel is closed.
         now: the conductor's clock.
         clock_now: the channel's clock, which the program may have supplied; times of calls are on this one.
-        fail_fast: the value of `wait_for_ready` that makes grpcio's own calls on this connection fail-fast.
-        calls: a token for each call in progress on this connection; with the times when they began, if it is watched.
+        fail_fast: the value of `wait_for_ready` that makes grpcio's own calls on this connection fail-fast; False costs
+            grpcio microseconds per call.
+        calls: the calls that run on this connection.
         used: when a call last ended on it, in seconds on the channel's clock.
-        retired: whether new calls must use another connection.
+        times_calls: whether the ends of calls are to be recorded, with the times when they began (LV-2).
+        heard: when the peer last showed that it is alive, by an answer or a message; only noted if it is watched.
         served: whether the server has answered a call (CB-7).
         streamed: whether the connection has carried a call that grpcio serves on a separate thread.
     """
@@ -101,67 +123,72 @@ class CoreConnection(CoreDial):
     def __init__(self, owner: CoreConnector, limit: float, tell: Tell[CoreConnection]) -> None:
         """Start to dial; `limit` is the attempt's time limit, in seconds. `tell` is called with the outcome."""
         super().__init__(owner, tell)
-        self.fail_fast = owner.fail_fast
+        self.fail_fast = False if owner.traits.may_wait else None
         self.clock_now = owner.clock.now
-        self._times = CallTimes(self.clock_now) if owner.times_calls else None
-        # A set itself, because the methods of a class derived from it would cost each call more (TH-2).
-        self.calls: set[object] | CallTimes = set() if self._times is None else self._times
+        self.calls = RunningCalls()
+        self.times_calls = owner.times_calls
+        self.heard = -math.inf
         self._condemned = ""
         self._left = False
         self.used = -math.inf
-        self.retired = False
         self.served = False
         self.streamed = False
         self._closing: Running | None = None
         self.channel, made, self._spare_key = owner.channel_for(limit)
         self.check = state_check(self.channel)
+        self._lock = Lock(self.channel)
+        self._shown = m.IDLE
         self.check(True)
         self.begin(limit, made)
+        connections.add(self)  # last, because another thread may fork at any point
 
     def shown(self) -> int:
         """Return the channel's state, as the integer that grpcio's core uses. Thread-safe."""
+        check = self.gated or self.check
         try:
-            return (self.held or self.check)(False)
+            if not self._connector.home.is_here() or threads.is_main():  # where a signal handler may raise
+                return check(False)
+            # All channels wait for the conductor, so it waits for the lock for a moment at most. A call that is being
+            # begun needs a connection, so the state is still the last one.
+            shown = self._lock.read(check)
         except ValueError:  # the channel is closed
             return m.SHUTDOWN
+        if shown is not None:
+            self._shown = shown
+        return self._shown
 
-    # Calls. All the overhead of a call on a READY channel is here and in `multicallables.py` (TH-2).
+    # Calls, on the path of each (TH-2).
 
     def last_used(self) -> float:
         """Return when a call last used the connection, in seconds on the channel's clock: now, if a call is running."""
         return self.clock_now() if self.calls else self.used
 
     def entered(self, token: object) -> bool:
-        """Add a call, identified by its token, if the connection is up; return whether it is. Thread-safe."""
-        calls = self.calls
-        calls.add(token)  # before the check, because a thread that retires the connection checks afterwards
+        """Add a call, identified by its token, if the connection is up and has room; return whether it has entered.
+
+        Thread-safe.
+        """
         try:
-            if not self.retired:
+            if self.calls.enter(token):
                 check = self.check
-                if check(False) == m.READY:
+                if check(False) != m.READY:
+                    # When the conductor looks, the core may be READY again, for a call of its own.
+                    self._left = self._left or check is not is_shut
+                elif self.room is None or self.room.enter(token):
                     return True
-                # When the conductor looks, the core may be READY again, for a call of its own.
-                self._left = self._left or check is not is_shut
         except ValueError:  # the channel was closed
             pass
         self.ended(token)
         return False
 
-    def has_room(self, token: object) -> bool:
-        """Return whether a call that has entered may stay (PO-14); if not, it is removed. Thread-safe."""
-        if self.room is None or self.room.enter(token):
-            return True
-        self.ended(token)
-        return False
-
     def ended(self, token: object) -> None:
         """Remove a finished call; harmless if the call has been removed already. Thread-safe."""
-        self.calls.discard(token)
+        was_last = self.calls.leave(token)
         if self.room is not None:
             self.room.leave(token)
         self.used = self.clock_now()
-        if self.retired and (not self.calls or (self.served and not self._state.served)):
-            self._connector.conductor.post(self.look)
+        if was_last or (self.calls.retired and self.served and not self._state.served):
+            self._connector.home.post(self.look)
 
     def refusal(self, error: ValueError) -> Exception:
         """Return what a call that has entered raises if grpcio refuses it: if its peer is dead, not that (PO-2)."""
@@ -173,32 +200,41 @@ class CoreConnection(CoreDial):
     def delivered(self) -> None:
         """Record a message of a response stream. Thread-safe."""
         self.served = True
-        if self.retired and not self._state.served:
-            self._connector.conductor.post(self.look)
+        if self.calls.retired and not self._state.served:
+            self._connector.home.post(self.look)
 
-    def failed(self, code: grpc.StatusCode | None, token: object = None, details: str | bytes | None = "") -> None:
-        """Record a call's failure; if the connection broke at the same time, look at it at once. Thread-safe."""
-        times, name = self._times, "" if code is None else code.name
+    def succeeded(self) -> None:
+        """Record that a call has ended with OK. Thread-safe."""
+        self.served = True
+        if self.times_calls:
+            self.hear()
+
+    def failed(self, code: grpc.StatusCode | None, details: str | bytes | None, began: float | None = None) -> None:
+        """Record a call's failure; if the connection broke at the same time, look at it at once. Thread-safe.
+
+        `began` is when the call began, in seconds on the channel's clock, if the connection is watched.
+        """
+        name = "" if code is None else code.name
         text = details.decode(errors="replace") if isinstance(details, bytes) else details or ""
-        if self._connector.derived.pings:
+        if self._connector.traits.pings:
             self._heed(text)
-        if times is not None:
+        if began is not None:
             if name and shows_life(name):
-                times.hear()
-            elif (began := times.pop(token, None)) is not None:
-                self._connector.conductor.post(partial(self.unanswered, began, times.heard))
+                self.hear()
+            else:
+                self._connector.home.post(partial(self.unanswered, began, self.heard))
         if name and pays(name, text):
             self.served = True
             return
         self._dropped = self._dropped or (name != "" and shows_life(name))
         self._refused = self._refused or says_goaway(name, text)
-        if self.retired:
+        if self.calls.retired:
             return
         if not self.alive():
             self._seen_ended = min(self._seen_ended, self.now())
         elif self.served or not self._refused:
             return
-        self._connector.conductor.post(self.look)
+        self._connector.home.post(self.look)
 
     # The end of the connection. Called on the conductor.
 
@@ -210,20 +246,21 @@ class CoreConnection(CoreDial):
 
     def retire(self) -> None:
         """Accept no new calls and close once the running ones have ended, as a graceful GOAWAY allows (CH-6)."""
-        self.retired = True
+        self.calls.retire()
         self.feed(m.Retire())
         self.look()
 
     def leave_alone(self) -> None:
         """Accept no calls and do not touch the core at all, because it belongs to another process."""
-        self.retired, self.held = True, None
+        self.calls.retire()
+        self.gated = None
         self._state = self._state._replace(phase=m.DialPhase.CLOSED)
         self.check = _is_anothers
 
     def close(self) -> Running | None:
         """Close the connection with all its calls; return what is still closing it, if anything is."""
-        self.retired = True  # first: a call that enters at the same time counts, or does not enter
-        self._abandon_connection(used=self.calls or self.streamed or self._condemned)
+        used = self.calls.retire() > 0 or self.streamed or self._condemned != ""
+        self._abandon_connection(used=used)
         return self._closing
 
     # Liveness. Called on the conductor.
@@ -235,47 +272,26 @@ class CoreConnection(CoreDial):
 
     def quiet(self) -> float:
         """Return for how many seconds nothing has arrived from the peer; infinity if nothing has, or if unwatched."""
-        return math.inf if self._times is None else self.clock_now() - self._times.heard
+        return self.clock_now() - self.heard
 
-    @property
-    def hear(self) -> Callable[[], None] | None:
-        """What notes each message that arrives; None if the peer is not watched."""
-        return None if self._times is None else self._times.hear
+    def hear(self) -> None:
+        """Note that something has arrived from the peer."""
+        self.heard = self.clock_now()
 
     def ask(self, within: float, tell: Callable[[LivenessReply], object]) -> None:
         """Ask whether the peer is alive; see `GatedConnection.ask` (LV-1)."""
-        exclude_service(LIVENESS_SERVICE)
-        post, self.streamed = self._connector.conductor.post, True
-        began, sent = self.clock_now(), list[float]()
-
-        def ended(call: Any) -> None:
-            waited = sent[0] - began if sent else math.inf
-            metadata = [*(call.initial_metadata() or ()), *(call.trailing_metadata() or ())]
-            post(partial(tell, LivenessReply(call.code().name, waited, proxy_header(metadata))))
-
-        try:
-            ask = noticing_headers(self.channel.unary_unary(LIVENESS_METHOD), lambda: sent.append(self.clock_now()))
-            call = ask.future(b"", timeout=within, wait_for_ready=False)
-        except (ValueError, RuntimeError):  # the channel is closed, or there are too many threads
-            post(partial(tell, LivenessReply(grpc.StatusCode.CANCELLED.name)))
-            return
-        call.add_done_callback(ended)
+        post, self.streamed = self._connector.home.post, True
+        ask_peer(self.channel, within, self.clock_now, lambda reply: post(partial(tell, reply)))
 
     def listen(self, request: bytes, hear: Callable[[bytes | Ended], object]) -> Callable[[], object]:
         """Begin a health Watch; see `GatedConnection.listen` (RO-1)."""
-        exclude_service(LIVENESS_SERVICE)
-        post, self.streamed = self._connector.conductor.post, True
-        begin: Callable[..., Any] = self.channel.unary_stream(WATCH_METHOD)
-        call = begin(request, wait_for_ready=False)
-        listening = partial(_listen, call, lambda answer: post(partial(hear, answer)))
-        with contextlib.suppress(RuntimeError):  # the interpreter is about to exit
-            threads.start(listening, "grpc-backoff-health")
-        return cast("Callable[[], object]", call.cancel)
+        post, self.streamed = self._connector.home.post, True
+        return watch_health(self.channel, request, lambda answer: post(partial(hear, answer)))
 
     def fail(self, details: str) -> None:
         """End every call with UNAVAILABLE, because the peer is dead (PO-2)."""
         self._condemned = details
-        self._connector.conductor.call_at(self.now() + _FAILS_AFTER, self.close)
+        self._connector.home.call_at(self.now() + _FAILS_AFTER, self.close)
 
     # Driving the machine.
 
@@ -285,23 +301,23 @@ class CoreConnection(CoreDial):
         self._left = False
         self.feed(m.Looked(self.shown(), self.running, unused, self.served, self._refused, self._dropped, left))
 
-    def _stepped(self) -> None:
-        self.retired = self.retired or m.has_ended(self._state)
+    def _has_ended(self) -> None:
+        self.calls.retire()
 
     def _notify_on(self, _shown: int) -> None:
-        self._connector.conductor.watch(self)  # which looks from time to time, whatever the state
+        self._connector.home.poll(self)  # whatever the state
 
-    def _ask(self) -> None:
+    def _explain(self) -> None:
         ask: Callable[..., object] = self.channel.unary_unary(EXPLAIN_METHOD)
         explained = m.Explained("OK", "")
         try:
-            ask(self._connector.derived.question, wait_for_ready=False, timeout=EXPLAIN_TIMEOUT)  # it fails at once
+            ask(self._connector.traits.question, wait_for_ready=False, timeout=EXPLAIN_TIMEOUT)  # it fails at once
         except grpc.RpcError as error:
             explained = m.Explained(error.code().name, error.details() or "")
         self.feed(explained)
 
-    def _close(self, *, spare: bool) -> None:
-        self._connector.conductor.unwatch(self)
+    def _dispose(self, *, spare: bool) -> None:
+        self._connector.home.stop_polling(self)
         if spare and self._spare_key is not None:
             self.check = _is_given_up
             spare_channel = SpareChannel(self.channel, self._state.since, state_check, close_channel)
@@ -312,27 +328,86 @@ class CoreConnection(CoreDial):
             close_channel(self.channel)
 
 
+class Entry:
+    """A call, or one attempt of it, on a connection; it is itself the token by which the connection counts it.
+
+    Attributes:
+        connection: the connection.
+        method: grpc's own multicallable on it.
+    """
+
+    __slots__ = ("__weakref__", "_began", "connection", "method")
+
+    def __init__(self, connection: CoreConnection, method: Any) -> None:
+        self.connection = connection
+        self.method = method
+        self._began = connection.clock_now() if connection.times_calls else None
+
+    def beside(self) -> Entry:
+        """Return an entry for the same attempt, which outlives this one; there is room for it in any case."""
+        other = Entry(self.connection, self.method)
+        self.connection.calls.enter(other)
+        if self.connection.room is not None:
+            self.connection.room.add(other)
+        return other
+
+    def failed(self, error: Any) -> None:
+        """Record how the call has failed, before it leaves."""
+        self.connection.failed(error.code(), error.details(), self._began)
+
+    def leave(self) -> None:
+        """Leave the connection; harmless if the call has left already. Thread-safe."""
+        self.connection.ended(self)
+
+    def ended(self, code: grpc.StatusCode | None, details: str | bytes | None) -> None:
+        """Leave the connection, because the call has ended with this status. Thread-safe."""
+        if code is _OK:
+            self.connection.succeeded()
+        else:
+            self.connection.failed(code, details, self._began)
+        self.leave()
+
+    def follow(self, call: Any) -> None:
+        """Leave the connection once grpcio's `call` has ended."""
+        # Keep no reference to the call itself, because grpcio cancels a call when nothing refers to it any more.
+        state = call._state  # noqa: SLF001 - `code()` of a single-threaded one raises before its end
+
+        def ended() -> None:
+            self.ended(state.code, state.details)
+
+        if not call.add_callback(ended):
+            ended()
+        elif type(call) is SingleThreadedRendezvous:  # its callbacks run only if it is read to its end
+            finalize(call, _dropped, ref(self)).atexit = False
+
+
+def enter(connection: CoreConnection, method: object) -> Entry | None:
+    """Enter a connection with a call of this method; return None if it takes no call at the moment."""
+    entry = Entry(connection, method)
+    return entry if connection.entered(entry) else None
+
+
+def _dropped(held: ref[Entry]) -> None:
+    """Let a call leave that was dropped before its end; until it leaves, its connection keeps the entry."""
+    entry = held()
+    if entry is not None and entry in entry.connection.calls.tokens:
+        entry.ended(None, "")
+
+
 class CoreConnector(BaseConnector[CoreConnection]):
     """Creates one C-core channel for each attempt."""
 
-    def __init__(self, *arguments: Any, clock: Clock, conductor: Conductor) -> None:
-        """Take the arguments of `BaseConnector`, the channel's clock, and the conductor."""
-        super().__init__(*arguments, home=conductor)
-        self.clock = clock
-        self.conductor = conductor
-        self.fail_fast = False if self.derived.resolver_configures else None
-        """The value of `wait_for_ready` that makes grpcio's own calls fail-fast; False costs grpcio microseconds per
-        call."""
-        self.times_calls = False
-        """Whether connections note when their calls begin (LV-2)."""
+    home: Conductor
+    times_calls = False
+    """Whether connections note when their calls begin (LV-2)."""
 
     def dial(self, limit: float, tell: Tell[CoreConnection]) -> CoreConnection:
         """Start one attempt; see `BaseConnector.dial`."""
         return CoreConnection(self, limit, tell)
 
-    def make_channel(self, made_with: MadeWith) -> grpc.Channel:
+    def make_channel(self, arguments: CoreArguments) -> grpc.Channel:
         """Return a new channel of the core for one attempt."""
-        target, options, compression = made_with
+        target, options, compression = arguments
         return core_channel(target, self.credentials, options, compression)
 
     def close(self) -> list[Running]:
@@ -351,16 +426,6 @@ def _close_elsewhere(channel: grpc.Channel, condemned: str) -> Running | None:
         if not sys.is_finalizing():
             close_channel(channel, condemned)
         return None
-
-
-def _listen(call: Any, tell: Callable[[bytes | Ended], None]) -> None:
-    """Read a Watch, in a thread of its own."""
-    from grpc_backoff.decide.connections.health_machine import Ended  # noqa: PLC0415 - few channels watch health
-
-    with contextlib.suppress(grpc.RpcError):
-        for message in call:
-            tell(message)
-    tell(Ended(call.code().name, call.details() or ""))
 
 
 def _is_given_up(_try_to_connect: bool) -> int:

@@ -1,30 +1,44 @@
 """Threaded calls that run in the background: the shell of `call_machine` for futures and response streams.
 
 Any thread may use such a call at any time. Each thread that notifies it steps the machine, one thread at a time, and
-the conductor runs its timer. To its caller, it is one of grpcio's own rendezvous objects (`rendezvous.py`).
+the conductor runs its timer. To its caller, it is one of grpcio's own rendezvous objects: iterator, `grpc.Call`,
+`grpc.Future` and `grpc.RpcError` in one, whose state is that of the whole call, even if that takes several attempts.
 """
 
 from __future__ import annotations
 
-import logging
+import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from grpc_backoff.base.conditions import Condition
+from grpc_backoff.base.logs import Log
+from grpc_backoff.base.threads import Condition, longest_sleep
 from grpc_backoff.decide.calls import call_machine as m
 from grpc_backoff.engine.call import CallSetup
 from grpc_backoff.grpcio.private import CANCELLED_DETAILS, Status
-from grpc_backoff.grpcio.sync_private import CLOSED_DETAILS, FORKED_DETAILS, call_state, status_of
-from grpc_backoff.sync.call import BEGUN, OK, OK_CODE, Attempts, Entry, SteppedCall, leave, longest_sleep
+from grpc_backoff.grpcio.sync_private import (
+    CLOSED_DETAILS,
+    FORKED_DETAILS,
+    Rendezvous,
+    call_state,
+    end_broken,
+    status_of,
+)
+from grpc_backoff.sync.attempts import Attempts
+from grpc_backoff.sync.call import BEGUN, OK, OK_CODE, SteppedCall
+from grpc_backoff.sync.core_connector import Entry
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from grpc_backoff.decide.calls import hedging_machine as h
     from grpc_backoff.grpcio.shapes import BackgroundCall
 
-_LOG = logging.getLogger(__name__)
+_LOG = Log(__name__)
 
 
 class FutureCall(SteppedCall):
@@ -41,12 +55,17 @@ class FutureCall(SteppedCall):
         self.state = call_state()
         self.error: BaseException | None = None
         self._lock = threading.RLock()
+        """Held by the thread that steps the machine."""
         self._settled = False
-        self._quietly = False
+        """Whether it is known how the call ends; the attempt that it ends with may still run."""
+        self._by_caller = False
+        """Whether the caller has cancelled the call."""
         self._awaited = False
         """Whether a thread waits, or has waited, for an attempt."""
         self._due: list[Callable[[], object]] = []
-        self._broken: BaseException | None = None
+        """The program's callbacks that are to be run."""
+        self._start_error: BaseException | None = None
+        """What `start` raises, if the first attempt could not be made."""
 
     def start(self) -> None:
         """Start the first attempt, or wait for a connection; an error while doing that is raised."""
@@ -57,8 +76,8 @@ class FutureCall(SteppedCall):
             finally:
                 self._stepping = False
             self._drain()
-            if self._broken is not None:
-                raise self._broken
+            if self._start_error is not None:
+                raise self._start_error
         if self._due:
             self._calls.listeners.call(self._call_back)
 
@@ -77,7 +96,7 @@ class FutureCall(SteppedCall):
 
     def _arm(self, at: float) -> None:
         self._cancel_timer()
-        self._timer = self._calls.wake_at(at, lambda: self.feed(m.CallTimerFired()))
+        self._timer = self._calls.call_at(at, lambda: self.feed(m.CallTimerFired()))
 
     def _run_hook(self, effect: m.CallHook) -> None:
         failed = self._failed_call(effect)  # now: the call may end at its deadline before the hook begins
@@ -98,15 +117,15 @@ class FutureCall(SteppedCall):
         super()._begin(effect)
 
     def _attempt_on(self, entry: Entry, attempts: Attempts, effect: m.Begin) -> None:
-        attempt = self._made(lambda *how: self._context.run(attempts.make, *how), entry, effect)
+        attempt = self._made(lambda *arguments: self._context.run(attempts.make, *arguments), entry, effect)
         if attempt is None:
-            self._broken = self._error
+            self._start_error = self._error
         else:
             self._error = None
             self._begun(attempt, entry)
 
     def _begun(self, attempt: BackgroundCall, entry: Entry) -> None:
-        self._connection = entry[0]
+        self._connection = entry.connection
         self.attempt = attempt
         if self._awaited:
             with self.state.condition:
@@ -123,12 +142,12 @@ class FutureCall(SteppedCall):
         input_: h.Input | None = None
         if not self._machine.handed_over:  # otherwise, nothing is left to decide
             input_ = OK if code is OK_CODE else self._failure(attempt)
-        leave(entry[0], entry[1], code, status.details)
+        entry.ended(code, status.details)
         with self._lock:
             if attempt is not self.attempt:
                 return
             if self._settled:
-                self._settle(attempt, status)
+                self._settle(status)
             elif input_ is not None:
                 self._error = None if code is OK_CODE else attempt
                 self._end_span(code.name)
@@ -144,18 +163,22 @@ class FutureCall(SteppedCall):
         self._attempts = self._request = None  # releases the channel, and the iterator of requests
         if self._timer is not None:
             self._cancel_timer()
-        attempt, ending = self.attempt, effect.ending
+        attempt, ending, error = self.attempt, effect.ending, self._error
         if ending is m.Ending.ATTEMPT and attempt is not None:  # as most calls end
             if attempt.done():
-                self._settle(attempt)
-        elif ending is m.Ending.EXHAUSTED:
-            self._settle(self._exhausted(effect))
+                self._settle(status_of(attempt))
         elif ending is m.Ending.TIMED_OUT:
-            self._settle(attempt, self._timed_out())
-        elif ending is m.Ending.CANCELLED:
-            self._settle(None)
+            self._settle(self._timed_out())
+        elif ending is m.Ending.EXHAUSTED:
+            exhausted = self._exhausted(effect)
+            self._settle(status_of(exhausted), exhausted)
+        elif ending is m.Ending.CANCELLED or error is None:
+            details = CANCELLED_DETAILS if self._by_caller else CLOSED_DETAILS
+            self._settle(Status(grpc.StatusCode.CANCELLED, details, (), (), ""))
+        elif isinstance(error, grpc.RpcError) and isinstance(error, grpc.Call):
+            self._settle(status_of(error), error)
         else:
-            self._settle(self._error)
+            self._settle(Status(grpc.StatusCode.INTERNAL, repr(error), (), (), ""), error)
 
     def _has_outcome(self) -> bool:
         return self._settled
@@ -165,28 +188,21 @@ class FutureCall(SteppedCall):
             attempt, self.attempt, self._error = self.attempt, None, error
         self._finish(m.Finish(m.Ending.BROKEN))
         if attempt is None:
-            self._broken = error
+            self._start_error = error
         else:
             self._calls.conductor.post(attempt.cancel)
 
-    def _settle(self, outcome: Any, ended: Status | None = None) -> None:
-        """Record how the call has ended, with the status if it is known already, and schedule its callbacks."""
+    def _settle(self, status: Status, error: BaseException | None = None) -> None:
+        """Record how the call has ended, and schedule its callbacks; `error` is None if the call itself reports it.
+
+        Where the call was settled before its attempt has ended, the end of that adds what was missing.
+        """
         state = self.state
         with state.condition:
             callbacks, state.callbacks = state.callbacks or [], None
-            if outcome is None:
-                details = CANCELLED_DETAILS if self._quietly else CLOSED_DETAILS
-                self._write(Status(grpc.StatusCode.CANCELLED, details, (), (), ""))
-            elif outcome is self.attempt or (isinstance(outcome, grpc.RpcError) and isinstance(outcome, grpc.Call)):
-                ended = ended or status_of(outcome)
-                self.error = None if outcome is self.attempt else outcome
-                state.cancelled = state.cancelled or ended.cancelled
-                if state.code is None:
-                    state.response = ended.response
-                self._write(ended)
-            else:
-                self.error = outcome
-                self._write(Status(grpc.StatusCode.INTERNAL, repr(outcome), (), (), ""))
+            self.error = error
+            state.cancelled = state.cancelled or status.cancelled
+            self._write(status)
             state.condition.notify_all()
         if self._spans is not None:
             self._end_span("CANCELLED")  # does nothing if the span has ended
@@ -195,7 +211,8 @@ class FutureCall(SteppedCall):
     def _write(self, status: Status) -> None:
         state = self.state
         if state.code is None:
-            state.code, state.details, state.debug_error_string = status.code, status.details, status.debug_error_string
+            state.code, state.details, state.response = status.code, status.details, status.response
+            state.debug_error_string = status.debug_error_string
         state.initial_metadata = state.initial_metadata or status.initial_metadata or ()
         state.trailing_metadata = state.trailing_metadata or status.trailing_metadata or ()
         if state.debug_error_string is None:
@@ -213,7 +230,7 @@ class FutureCall(SteppedCall):
         for callback in due:
             try:
                 callback()
-            except Exception:  # noqa: BLE001, RUF100 - a callback may raise anything
+            except BaseException:  # noqa: BLE001 - SystemExit would end grpcio's thread, which serves the connection
                 _LOG.exception("a call's callback raised")
 
     # The caller's side.
@@ -227,7 +244,7 @@ class FutureCall(SteppedCall):
 
     def cancel(self, _code: object, _details: object) -> None:
         """Cancel the call; grpcio's rendezvous object calls this under the condition of `state`."""
-        self._quietly = True
+        self._by_caller = True
         self._calls.conductor.post(self._cancel)
 
     def _cancel(self) -> None:
@@ -273,3 +290,75 @@ class FutureCall(SteppedCall):
         self._awaited, longest = True, longest_sleep()  # before the check: an attempt that begins later notifies
         while not holds():
             self.state.condition.wait(longest)
+
+
+class FutureRendezvous(Rendezvous):  # type: ignore[misc] # grpcio's own class is Any here
+    """A call with one response, as returned by `future`."""
+
+    def __init__(self, call: FutureCall) -> None:
+        """Wrap a call that has not been started; the caller starts it afterwards."""
+        left = call.time_left()
+        deadline = None if left is None else time.time() + left
+        Rendezvous.__init__(self, call.state, call, None, deadline)
+
+    def initial_metadata(self) -> Any:
+        """Return the server's initial metadata; if there is any, the call is now committed to the attempt (RT-8)."""
+        while True:
+            attempt = self._call.current()
+            if attempt is None:
+                return Rendezvous.initial_metadata(self)
+            metadata = attempt.initial_metadata()
+            if not attempt.done() and metadata:
+                self._call.commit()
+            if not attempt.done() or not self._call.follows(attempt):
+                return metadata
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Return the error of a failed call, or None if it succeeded; see `grpc.Future.exception`."""
+        found: BaseException | None = Rendezvous.exception(self, timeout)
+        return found if found is not self else self._error()
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Return the response, or raise the error of a failed call; see `grpc.Future.result`."""
+        error = self.exception(timeout)
+        if error is not None:
+            raise error
+        return self._state.response
+
+    def traceback(self, timeout: float | None = None) -> TracebackType | None:
+        """Return the traceback of a failed call's error; see `grpc.Future.traceback`."""
+        error = self.exception(timeout)
+        if error is None:
+            return None
+        try:
+            raise error
+        except grpc.RpcError:
+            return sys.exc_info()[2]
+
+    def _error(self) -> BaseException:
+        error: BaseException | None = self._call.error
+        return self if error is None else error
+
+
+class StreamRendezvous(FutureRendezvous):
+    """A call with a stream of responses."""
+
+    def _next(self) -> object:
+        while True:
+            attempt = self._call.current()
+            # The attempt learns of a cancellation later, and could return a message until then.
+            if attempt is None or self.cancelled():
+                raise self._error()
+            try:
+                response = self._call.read(attempt)
+            except StopIteration:
+                self._call.follows(attempt)
+                raise
+            except grpc.RpcError as error:
+                error.__traceback__ = None  # it refers to this frame, and so would keep this object alive
+                end_broken(attempt)
+            else:
+                self._call.commit()
+                return response
+            if not self._call.follows(attempt):
+                raise self._error()

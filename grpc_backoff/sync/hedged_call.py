@@ -1,8 +1,7 @@
-"""What hedged calls on threads have in common, as a shell of `hedging_machine`, and those that block their callers.
+"""Hedged calls that block their callers.
 
-A hedged call has no attempt until one of its copies is chosen. From then on it is that copy, just as a call that was
-handed over is its attempt. A blocking call needs no other thread unless it sends a second copy, but the main thread's
-calls are made by a worker (`workers.py`). `hedging.py` has those that run in the background.
+Such a call needs no other thread unless it sends a second copy, but the main thread's calls are made by a worker
+(`workers.py`).
 """
 
 from __future__ import annotations
@@ -22,9 +21,10 @@ from grpc_backoff.engine.losers import Copies, Losers, wait_for_next_copy
 from grpc_backoff.grpcio.private import Status
 from grpc_backoff.grpcio.sync_private import Events, error_of, failure_of, response_of, without_thread
 from grpc_backoff.sync import workers
-from grpc_backoff.sync.call import OK_CODE, Attempts, BlockingCall, Entry, SteppedCall, leave
+from grpc_backoff.sync.attempts import Attempts
+from grpc_backoff.sync.call import OK_CODE, BlockingCall, SteppedCall
 from grpc_backoff.sync.conductor import Conductor
-from grpc_backoff.sync.core_connector import CoreConnection
+from grpc_backoff.sync.core_connector import CoreConnection, Entry
 
 if TYPE_CHECKING:
     from grpc_backoff.grpcio.shapes import BackgroundCall
@@ -63,8 +63,8 @@ class Hedged(SteppedCall):
         entry = None if self._attempts is None else self._attempts.enter(self._avoided)
         if entry is None:
             return None
-        entry[0].ended(entry[1])
-        return entry[0]
+        entry.leave()
+        return entry.connection
 
     def _sent(self, attempt: BackgroundCall, connection: CoreConnection) -> int:
         """Record a copy that is on a connection, and tell the machine; return its number."""
@@ -75,13 +75,13 @@ class Hedged(SteppedCall):
             self._inputs.append(h.CopyBegun())
         return copies.sent
 
-    def _left(self, attempt: BackgroundCall, entry: Entry) -> Status | None:
-        """Remove a copy that has just ended from its connection; return its status, or None if that is OK."""
+    def _end_copy(self, attempt: BackgroundCall, entry: Entry) -> Status | None:
+        """Let a copy that has ended leave its connection; return its status, or None if that is OK."""
         status = failure_of(attempt)
         if status is None:
-            leave(entry[0], entry[1], OK_CODE, None)
+            entry.ended(OK_CODE, None)
         else:
-            leave(entry[0], entry[1], status.code, status.details)
+            entry.ended(status.code, status.details)
             self._calls.note(status)
         return status
 
@@ -107,7 +107,7 @@ class Hedged(SteppedCall):
     def _choose(self, number: int | None, at: float | None) -> None:
         """Go on as this copy, or as none, and leave the others until the time `at`; see `Choose`."""
 
-    def _leave(self, at: float | None) -> None:
+    def _leave_losers(self, at: float | None) -> None:
         """Leave all copies that are not chosen to end by themselves until the time `at`."""
         copies, self._copies, self._copy_connections = self._copies, {}, ()
         if copies:
@@ -116,33 +116,38 @@ class Hedged(SteppedCall):
 
 
 class _OwnCopy:
-    """The copy that the thread of a blocking call has served, and that has lost: the conductor serves it from then on.
+    """The copy that the thread of a blocking call serves.
 
-    It does so even if the copy's channel is closed, until the copy has ended.
+    If it loses, the conductor serves it from then on, even if its channel is closed, until it has ended.
+
+    Attributes:
+        events: its events.
+        ended: called once at its end; returns the machine's input.
     """
 
-    def __init__(self, events: Events, ended: Callable[[], object], conductor: Conductor) -> None:
-        """Take its events, and what is called once at its end. Called on the conductor."""
-        self._events = events
-        self._ended = ended
+    def __init__(self, attempt: BackgroundCall, ended: Callable[[], h.Input], conductor: Conductor) -> None:
+        self.events = Events(attempt)
+        self.ended = ended
         self._conductor = conductor
-        conductor.join(self)
-        conductor.watch(self)
+
+    def pass_on(self) -> None:
+        """Let the conductor serve it. Called on the conductor."""
+        self._conductor.join(self)
+        self._conductor.poll(self)
 
     def look(self) -> None:
         """See whether it has ended. Called on the conductor."""
-        if self._events.look():
-            self._conductor.unwatch(self)
+        if self.events.look():
+            self._conductor.stop_polling(self)
             self._conductor.leave(self)
-            self._ended()
+            self.ended()
 
 
 class HedgedBlockingCall(Hedged, BlockingCall):
     """A call that blocks its caller's thread, which also serves one copy. grpcio's thread serves the others."""
 
-    _own: tuple[Events, Callable[[], h.Input]] | None = None
-    """The events of the copy that the caller's thread serves, as long as that runs, and what is called once at its end,
-    which returns the machine's input."""
+    _own: _OwnCopy | None = None
+    """The copy that the caller's thread serves, as long as that runs."""
 
     def __init__(self, setup: CallSetup[Attempts]) -> None:
         super().__init__(setup)
@@ -157,14 +162,12 @@ class HedgedBlockingCall(Hedged, BlockingCall):
             interrupted = self._state.phase is not m.CallPhase.DONE  # for example, by KeyboardInterrupt
             own, self._own = self._own, None
             if interrupted:
-                self._leave(None)
+                self._leave_losers(None)
             if own is not None and interrupted:
-                events, ended = own
-                events.drop()
-                ended()
+                own.events.drop()
+                own.ended()
             elif own is not None:
-                conductor = self._calls.conductor
-                conductor.post(partial(_OwnCopy, *own, conductor))
+                self._calls.conductor.post(own.pass_on)
 
     def run_for_main(self) -> Any:
         """Make the call as `run` does, but in another thread, because this is the main one (TH-6)."""
@@ -172,14 +175,14 @@ class HedgedBlockingCall(Hedged, BlockingCall):
         def end() -> None:  # by the conductor, because the next signal may be as sudden
             self._calls.conductor.post(lambda: self.feed(m.CancelRequested()))
 
-        return workers.work(partial(self._context.run, self.run), end)
+        return workers.run(partial(self._context.run, self.run), end)
 
     def feed(self, input_: h.Input | None) -> None:
         """Pass an input to the call's thread, also while it serves a copy. None makes it look at the clock."""
         self._mailbox.put(input_)
         own = self._own
         if own is not None:
-            own[0].rouse()
+            own.events.rouse()
 
     def _receive(self) -> h.Input:
         input_ = self._serve()
@@ -189,14 +192,13 @@ class HedgedBlockingCall(Hedged, BlockingCall):
 
     def _serve(self) -> h.Input:
         while (own := self._own) is not None:
-            events, ended = own
-            if self._mailbox.empty() and events.handle():
+            if self._mailbox.empty() and own.events.handle():
                 self._own = None
-                return ended()
+                return own.ended()
             with contextlib.suppress(Empty):
-                given = self._mailbox.get_nowait()
-                if given is not None:
-                    return given
+                received = self._mailbox.get_nowait()
+                if received is not None:
+                    return received
             if self._wake is not None and self._calls.now() >= self._wake:
                 self._wake = None
                 return m.CallTimerFired()
@@ -209,31 +211,31 @@ class HedgedBlockingCall(Hedged, BlockingCall):
             return
         self._cancel_timer()
         self._wake = at
-        self._timer = self._calls.wake_at(at, partial(self.feed, None))
+        self._timer = self._calls.call_at(at, partial(self.feed, None))
 
     def _attempt_on(self, entry: Entry, attempts: Attempts, effect: m.Begin) -> None:
-        connection, token, method = entry
         serves = self._own is None
-        used = (connection, token, without_thread(method)) if serves else entry
-        attempt = self._made(attempts.make, used, effect)
+        if serves:
+            entry.method = without_thread(entry.method)
+        attempt = self._made(attempts.make, entry, effect)
         if attempt is None:
             return
         ended = partial(self._ended, self._state.copies.sent, attempt, entry)
         if serves:
-            self._own = Events(attempt), ended
-        self._sent(attempt, connection)
+            self._own = _OwnCopy(attempt, ended, self._calls.conductor)
+        self._sent(attempt, entry.connection)
         if not serves and not attempt.add_callback(lambda: self.feed(ended())):
             self.feed(ended())
 
     def _ended(self, number: int, attempt: BackgroundCall, entry: Entry) -> h.Input:
         """Return the machine's input for a copy that has just ended. Called on the thread that serves it."""
-        status = self._left(attempt, entry)
+        status = self._end_copy(attempt, entry)
         if self._losers is not None:
             self._losers.ended(number)
         if status is None:
             return h.CopyAnswered(number)
         with self._lock:
-            return self._outcome(number, attempt, entry[0], status)
+            return self._outcome(number, attempt, entry.connection, status)
 
     def _choose(self, number: int | None, at: float | None) -> None:
         self._error = None  # an earlier copy's
@@ -243,8 +245,8 @@ class HedgedBlockingCall(Hedged, BlockingCall):
                 self._result = response_of(attempt), attempt
             else:
                 self._error = error_of(attempt)
-        self._leave(at)
+        self._leave_losers(at)
 
     def _break_off(self, error: Exception) -> None:
-        self._leave(None)
+        self._leave_losers(None)
         super()._break_off(error)

@@ -1,6 +1,6 @@
-"""Hedged calls on threads, for calls with one request: those in the background, and what makes all kinds.
+"""Makes hedged calls on threads, which have one request: those that run in the background, and those that block.
 
-With gevent, blocking calls are futures whose callers wait for them. `hedged_call.py` has the others.
+With gevent, those that block are futures whose callers wait for them; elsewhere, `hedged_call.py` has them.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING
 
 import grpc
 
+from grpc_backoff.base.threads import is_main
 from grpc_backoff.decide.calls import hedging_machine as h
 from grpc_backoff.engine.call import CallSetup
 from grpc_backoff.grpcio.private import Status
-from grpc_backoff.grpcio.sync_private import error_of, failure_of, may_serve, read_first
-from grpc_backoff.sync.call import Attempts, Entry, is_main
-from grpc_backoff.sync.future_call import FutureCall
+from grpc_backoff.grpcio.sync_private import error_of, failure_of, may_serve, read_first, status_of
+from grpc_backoff.sync.attempts import Attempts
+from grpc_backoff.sync.core_connector import Entry
+from grpc_backoff.sync.future_call import FutureCall, FutureRendezvous
 from grpc_backoff.sync.hedged_call import Hedged, HedgedBlockingCall
-from grpc_backoff.sync.rendezvous import FutureRendezvous, StreamRendezvous
 
 if TYPE_CHECKING:
     from grpc_backoff.grpcio.shapes import BackgroundCall
@@ -27,8 +28,8 @@ class _HedgedCall(Hedged, FutureCall):
     """A call with one response that runs in the background: the first copy that ends with OK is chosen."""
 
     def _begun(self, attempt: BackgroundCall, entry: Entry) -> None:
-        self._connection = entry[0]
-        self._follow(self._sent(attempt, entry[0]), attempt, entry)
+        self._connection = entry.connection
+        self._follow(self._sent(attempt, entry.connection), attempt, entry)
 
     def _follow(self, number: int, attempt: BackgroundCall, entry: Entry) -> None:
         """Report to the machine how this copy is answered."""
@@ -40,14 +41,14 @@ class _HedgedCall(Hedged, FutureCall):
         """When an attempt has ended, end the call with it if it was chosen; otherwise, call `ends` with its status."""
 
         def ended() -> None:
-            status = self._left(attempt, entry)
+            status = self._end_copy(attempt, entry)
             with self._lock:
                 if self._losers is not None:
                     self._losers.ended(number)
                 if not self._settled:
                     ends(status)
                 elif attempt is self.attempt:
-                    self._settle(attempt, status)
+                    self._settle(status or status_of(attempt))
                     self._chosen_ended(status)
             self._call_back_here()
 
@@ -58,20 +59,20 @@ class _HedgedCall(Hedged, FutureCall):
         """Handle the end of a copy that had been chosen before."""
 
     def _copy_ended(self, number: int, attempt: BackgroundCall, status: Status | None) -> None:
-        given = self._outcome(number, attempt, self._copy_connections[number - 1], status)
-        if isinstance(given, h.CopyFailed):
+        input_ = self._outcome(number, attempt, self._copy_connections[number - 1], status)
+        if isinstance(input_, h.CopyFailed):
             self._error = attempt
-        self._inputs.append(given)
+        self._inputs.append(input_)
         self._drain()
 
     def _choose(self, number: int | None, at: float | None) -> None:
         with self.state.condition:
             self.attempt = None if number is None else self._copies.pop(number)[0]
             self.state.condition.notify_all()
-        self._leave(at)
+        self._leave_losers(at)
 
     def _break_off(self, error: Exception) -> None:
-        self._leave(None)
+        self._leave_losers(None)
         super()._break_off(error)
 
 
@@ -132,22 +133,19 @@ class _HedgedStream(_HedgedCall):
         return self._ahead.pop() if self._ahead else next(attempt)
 
 
-def make_hedged(setup: CallSetup[Attempts], style: str, *, stream: bool) -> object:
-    """Make a hedged call; `style` is the name of a method of grpc's multicallable."""
-    if stream:
-        streamed = _HedgedStream(setup)
-        responses = StreamRendezvous(streamed)
-        streamed.start()
-        return responses
-    if style != "future" and may_serve():
+CALLS: dict[str, type[FutureCall]] = {"unary_unary": _HedgedCall, "unary_stream": _HedgedStream}
+"""The calls that run in the background, by the name of the channel method that creates their callables."""
+
+
+def run(setup: CallSetup[Attempts]) -> tuple[object, object]:
+    """Make a call that blocks this thread; return its response and the call, or raise its error."""
+    if may_serve():
         blocking = HedgedBlockingCall(setup)
-        response, made = blocking.run_for_main() if is_main() else blocking.run()
-        return (response, made) if style == "with_call" else response
+        response, served = blocking.run_for_main() if is_main() else blocking.run()
+        return response, served
     call = _HedgedCall(setup)
     made = FutureRendezvous(call)
     call.start()
-    if style == "future":
-        return made
     try:
         error = made.exception()
     except grpc.FutureCancelledError:
@@ -157,4 +155,4 @@ def make_hedged(setup: CallSetup[Attempts], style: str, *, stream: bool) -> obje
         raise
     if error is not None:
         raise error_of(made) if error is made else error
-    return (call.state.response, made) if style == "with_call" else call.state.response
+    return call.state.response, made

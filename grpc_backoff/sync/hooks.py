@@ -6,8 +6,6 @@ of their own.
 
 from __future__ import annotations
 
-import inspect
-import logging
 from collections.abc import Callable
 from contextvars import Context
 from dataclasses import fields
@@ -17,9 +15,11 @@ from typing import TYPE_CHECKING
 
 from grpc_backoff.base import threads
 from grpc_backoff.base.base_errors import OptionError
+from grpc_backoff.base.logs import Log
 from grpc_backoff.base.threads import new_queue
+from grpc_backoff.config.channel_setup import is_coroutine_function
 from grpc_backoff.decide.calls.call_machine import Hook, Metadata
-from grpc_backoff.engine.hooks import ChannelHooks, Done, Run
+from grpc_backoff.engine.hooks import ChannelHooks, Done, HookRun
 
 if TYPE_CHECKING:
     from grpc_backoff.config.hooks import FailedCall, RetryHooks
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class Hooks(ChannelHooks):
     """One channel's hooks."""
 
-    _log = logging.getLogger(__name__)
+    _log = Log(__name__)
 
     def __init__(self, hooks: RetryHooks, target: str, now: Callable[[], float]) -> None:
         """Start with no hook running.
@@ -38,7 +38,7 @@ class Hooks(ChannelHooks):
         """
         for part in fields(hooks):
             hook = getattr(hooks, part.name)
-            if hook is not None and inspect.iscoroutinefunction(hook):
+            if hook is not None and is_coroutine_function(hook):
                 raise OptionError(f"RetryHooks.{part.name}", hook, "a function, not a coroutine function")
         super().__init__(hooks, target, now)
 
@@ -76,7 +76,7 @@ class Hooks(ChannelHooks):
             except RuntimeError:  # the interpreter is about to exit, or there are too many threads
                 otherwise(work)
 
-    def _run(self, run: Run, failed: FailedCall) -> None:
+    def _run(self, run: HookRun, failed: FailedCall) -> None:
         answer = None
         try:
             answer = run.read(run.context.run(run.function, failed))

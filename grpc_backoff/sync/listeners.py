@@ -6,7 +6,6 @@ locks. The listeners and callbacks of one channel are called in order, one at a 
 
 from __future__ import annotations
 
-import logging
 import sys
 import threading
 from collections.abc import Callable, Iterable
@@ -17,16 +16,17 @@ from typing import TYPE_CHECKING
 import grpc
 
 from grpc_backoff.base import threads
+from grpc_backoff.base.logs import Log
 from grpc_backoff.base.status import State
 from grpc_backoff.base.threads import Running, new_queue
-from grpc_backoff.config.channel_settings import Listener
+from grpc_backoff.config.channel_setup import Listener
 from grpc_backoff.decide.connections.happened import Happened
 from grpc_backoff.telemetry.log import listens, log_event
 
 if TYPE_CHECKING:
     from grpc_backoff.decide.calls.events import CallEvent
 
-_LOG = logging.getLogger(__name__)
+_LOG = Log(__name__)
 
 Callback = Callable[[grpc.ChannelConnectivity], object]
 

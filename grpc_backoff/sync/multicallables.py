@@ -8,6 +8,8 @@ A call takes one of two paths:
   first path.
 
 Interceptors need no support here, because `grpc.intercept_channel` puts them in front.
+
+A connection is bound to the method when a call first uses it: grpc's multicallable is made on its channel.
 """
 
 from __future__ import annotations
@@ -25,23 +27,25 @@ from grpc_backoff.base.process import notice_fork
 from grpc_backoff.decide.connections.dial_machine import READY
 from grpc_backoff.engine.call import CallSetup
 from grpc_backoff.engine.channel import BaseChannel
-from grpc_backoff.engine.method import Arguments, Method, is_stream
+from grpc_backoff.engine.method import Arguments, GivenMetadata, Method, is_stream
 from grpc_backoff.grpcio.forks import refuse_inherited
 from grpc_backoff.grpcio.sync_private import (
     CLOSED_TEXT,
+    FailedStream,
+    InactiveRpcError,
     channel_to_nowhere,
     end_broken_once_dropped,
     inherited_deadline,
 )
-from grpc_backoff.sync.call import Attempts, BackgroundAttempts, BlockingCall, Entry, LoneAttempts, follow
-from grpc_backoff.sync.calls import Calls
-from grpc_backoff.sync.core_connector import CoreConnection
-from grpc_backoff.sync.future_call import FutureCall
+from grpc_backoff.sync.attempts import Attempts, BackgroundAttempts, LoneAttempts, Style
+from grpc_backoff.sync.call import BlockingCall
+from grpc_backoff.sync.core_connector import CoreConnection, Entry, enter
+from grpc_backoff.sync.environment import CallEnvironment
+from grpc_backoff.sync.future_call import FutureCall, FutureRendezvous, StreamRendezvous
 from grpc_backoff.sync.pool import ConnectionPool
-from grpc_backoff.sync.rendezvous import FutureRendezvous, StreamRendezvous
 
 if TYPE_CHECKING:
-    from grpc_backoff.grpcio.shapes import GivenMetadata
+    from grpc_backoff.policy.hedging import CallPolicy
 
 
 class CallingChannel(BaseChannel):
@@ -50,16 +54,20 @@ class CallingChannel(BaseChannel):
     Attributes:
         calls: the environment that the channel's calls share.
         picks: whether each call asks which connection to take.
+        single_threaded: whether response streams are served only by the threads that read them.
+        times_calls: whether its connections note when their calls begin (LV-2).
     """
 
-    calls: Calls
+    calls: CallEnvironment
     picks: bool
     single_threaded: bool
+    times_calls: bool
     _pool: ConnectionPool
 
     def connection(self, avoid: Container[object] | None = None) -> CoreConnection | None:
         """Return the connection for the next call, one to avoid only if no other serves; None if there is none."""
-        return None if self.closing or self._generation.is_over() else self._pool.connection(avoid)
+        notice_fork()
+        return None if self.closing or self._generation.over else self._pool.connection(avoid)
 
     def refuse(self) -> None:
         """Raise grpcio's ValueError if the channel is closed, or ForkError if it was created before a fork."""
@@ -78,34 +86,36 @@ class MultiCallable(Method):
     def __init__(self, channel: CallingChannel, method: str, *signature: Any, **keywords: Any) -> None:
         """Take the arguments of `Method`."""
         super().__init__(channel, method, *signature, **keywords)
-        if self._hedged:
-            from grpc_backoff.sync.hedging import make_hedged  # noqa: PLC0415 - few methods are hedged
-
-            self._make_hedged = make_hedged
-        if not self.takes_one_request:
-            from grpc_backoff.sync.replay import Replay  # noqa: PLC0415 - few methods have a stream of requests
-
-            self._make_replay = Replay
-        self._plain = self._policy is None and not self._config.wait_for_ready and self._config.timeout is None
         self._binding = threading.RLock()
         # Keep both in one tuple, because a reader in another thread must never see a connection with another one's
         # multicallable.
         self._bound: tuple[CoreConnection, Any] | None = None
         self._notes = False
-        """Whether grpc's multicallable notes the messages of response streams."""
+        """Whether any of grpc's multicallables notes the messages of response streams."""
         self._several: dict[CoreConnection, object] = {}
         """grpc's multicallables on the connections among which each call picks (PO-6, PO-8); replaced, not changed."""
+        if self._hedged:
+            from grpc_backoff.sync import hedging  # noqa: PLC0415 - few methods are hedged
 
-    # The path of a call on a READY channel.
+            self._hedging = hedging
+        if not self.takes_one_request:
+            from grpc_backoff.sync.replay import Replay  # noqa: PLC0415 - few methods have a stream of requests
+
+            self._make_replay = Replay
+        self._plain = self._policy is None and not self._config.wait_for_ready and self._config.timeout is None
+        self._inline = self._plain and not channel.times_calls
+        """Whether a blocking call may enter its connection without a record of when it began (LV-2)."""
+
+    # Entering a connection.
 
     def enter(self, avoid: Container[object] | None = None) -> Entry | None:
         """Enter a connection, one to avoid only if no other serves, and return it; None if there is none."""
-        bound, token = self._bound, object()
-        if bound is None or not bound[0].entered(token):
-            bound = self._bind(bound, avoid)
-            if bound is None or not bound[0].entered(token) or not bound[0].has_room(token):
-                return None
-        return bound[0], token, bound[1]
+        before = self._bound
+        entry = None if before is None else enter(*before)
+        if entry is None:
+            bound = self._bind(before, avoid)
+            entry = None if bound is None else enter(*bound)
+        return entry
 
     def _bind(
         self, before: tuple[CoreConnection, object] | None, avoid: Container[object] | None
@@ -117,88 +127,113 @@ class MultiCallable(Method):
         if connection is None or (before is not None and connection is before[0]):
             return None
         with self._binding:
-            if self._bound is None or self._bound[0] is not connection:
-                self._bound = connection, self._on(connection)
-            return self._bound
+            bound = self._bound
+            if bound is None or bound[0] is not connection:
+                bound = self._bound = connection, self._on(connection)
+            return bound  # and not `self._bound`, which `note_no_more` may have cleared
 
     def _bind_several(self, connection: CoreConnection) -> object:
         """Return grpc's multicallable on one of several connections and keep it; forget those on retired ones."""
         with self._binding:
-            kept = {connection: method for connection, method in self._several.items() if not connection.retired}
+            kept = {connection: method for connection, method in self._several.items() if not connection.calls.retired}
             kept[connection] = method = self._on(connection)
             self._several = kept
         return method
 
     def _on(self, connection: CoreConnection) -> object:
-        self._notes = not connection.served
-        note = partial(_note, ref(self), connection) if self._notes else None
-        return getattr(connection.channel, self.arity)(self.method, *self._telling(connection.hear, note))
+        notes = not connection.served
+        self._notes |= notes
+        # grpc's calls keep these functions, and programs may keep calls (CB-10).
+        note = partial(_note, ref(self), ref(connection)) if notes else None
+        hear = partial(_hear, ref(connection)) if connection.times_calls else None
+        return getattr(connection.channel, self.arity)(self.method, *self._telling(hear, note))
 
     def note_no_more(self) -> None:
         """Make grpc's multicallables anew, because a message has been noted. Thread-safe."""
         if self._notes:
             self._notes, self._bound, self._several = False, None, {}
 
-    def _in_background(self, style: str, request: object, arguments: Arguments) -> object:
-        """Make a call that runs in the background; `style` is the name of a method of grpc's multicallable."""
+    # The path of a call on a READY channel.
+
+    def _in_background(self, style: Style, request: object, arguments: Arguments) -> object:
+        """Make a call that runs in the background."""
         entry = self.enter() if self._plain and not arguments.wait_for_ready else None
         if entry is None:
-            return self._make_call(style, request, arguments, blocking=False)
-        connection, token, _ = entry
+            return self._begin_in_background(style, request, arguments)
         try:
             call = BackgroundAttempts(self.enter, style, request, arguments).make(entry, arguments.timeout, ())
-            follow(call, connection, token)
+            entry.follow(call)
             if style == "__call__":
                 end_broken_once_dropped(call)
         except BaseException:
-            connection.ended(token)
+            entry.leave()
             raise
         return call
 
     # The other path.
 
-    def _make_call(self, style: str, request: Any, arguments: Arguments, *, blocking: bool) -> object:
-        """Make a call that may have to wait or be repeated; `style` is the name of a method of grpc's multicallable."""
+    def _begin_blocking(self, style: Style, request: object, arguments: Arguments) -> object:
+        """Make a call that blocks this thread while it waits or is repeated."""
+        channel, policy, hedges = self.channel, self._policy, self._hedged
+        channel.refuse()
+        conductor = channel.calls.conductor
+        if hedges and (conductor.is_here() or not conductor.is_served()):
+            # No other thread runs the conductor's timers: this is a finalizer that runs on the conductor (TH-6), or no
+            # thread can be started (TH-5).
+            policy, hedges = None, False
+        arguments = _lasting(arguments)
+        if hedges:
+            setup = self._setup(BackgroundAttempts, "future", policy, request, arguments)
+        else:
+            setup = self._setup(Attempts, style, policy, request, arguments)
+        if setup is None:
+            return self._reject(style, request, arguments)
+        if not hedges:
+            return BlockingCall(setup).run()
+        response, call = self._hedging.run(setup)
+        return (response, call) if style == "with_call" else response
+
+    def _begin_in_background(self, style: Style, request: object, arguments: Arguments) -> object:
+        """Make a call that runs in the background while it waits or is repeated."""
         channel = self.channel
         channel.refuse()
-        # The end of a single-threaded stream is known only when its reader reaches it, so such a stream waits for its
-        # connection but is not repeated.
-        single = not blocking and channel.single_threaded and self.arity == "unary_stream"
-        # A blocking call is not hedged where no other thread runs the conductor's timers: in a finalizer that runs on
-        # the conductor (TH-6), or where no thread can be started (TH-5).
-        conductor = channel.calls.conductor
-        alone = single or (blocking and self._hedged and (conductor.is_here() or not conductor.is_served()))
-        if not blocking and not single:
-            conductor.require()
-        policy = None if alone else self._policy
-        hedged = policy is not None and self._hedged
-        machine = self._rules(
-            policy, arguments.wait_for_ready, may_break=policy is None and not single and channel._pool.has_connection
-        )
-        if arguments.metadata is not None:  # see `_freeze`
-            arguments = arguments._replace(metadata=tuple(arguments.metadata))
-        frozen = self._freeze(request, arguments)
-        if frozen is None:
+        arguments = _lasting(arguments)
+        if channel.single_threaded and self.arity == "unary_stream":
+            # The end of such a stream is known only when its reader reaches it, so it waits for its connection here,
+            # but is not repeated.
+            setup = self._setup(LoneAttempts, style, None, request, arguments)
+            if setup is None:
+                return self._reject(style, request, arguments)
+            try:
+                return BlockingCall(setup).run()
+            except InactiveRpcError as error:
+                return FailedStream(error)
+        channel.calls.conductor.require()
+        setup = self._setup(BackgroundAttempts, style, self._policy, request, arguments)
+        if setup is None:
             return self._reject(style, request, arguments)
-        sender, request = frozen
-        replay = None
-        if not self.takes_one_request and not machine.handed_over:
-            replay = self._make_replay(request, self.serializer, channel.calls.replay_limit)
-            sender, request = self.of_bytes(), None
-        kind = LoneAttempts if single else Attempts if blocking and not hedged else BackgroundAttempts
-        attempts = kind(sender.enter, "future" if blocking and hedged else style, request, arguments, replay)
-        timeout, limit = _bounded(arguments.timeout), self._config.timeout
-        setup = CallSetup(channel.calls, machine, attempts, timeout, limit, self._call_id, request)
-        if hedged:
-            return self._make_hedged(setup, style, stream=self.arity == "unary_stream")
-        call = BlockingCall(setup) if blocking or single else FutureCall(setup)
-        if replay is not None:
-            replay.overfull = call.commit
-        if isinstance(call, BlockingCall):
-            return call.run()
+        call: FutureCall = self._hedging.CALLS[self.arity](setup) if self._hedged else FutureCall(setup)
         made: object = FutureRendezvous(call) if style == "future" else StreamRendezvous(call)
         call.start()
         return made
+
+    def _setup(
+        self, kind: type[Attempts], style: Style, policy: CallPolicy | None, request: Any, arguments: Arguments
+    ) -> CallSetup[Attempts] | None:
+        """Return the arguments of a call that may wait or be repeated; None if grpc rejects it."""
+        may_break = policy is None and kind is not LoneAttempts and self.channel._pool.has_connection
+        machine = self._rules(policy, arguments.wait_for_ready, may_break=may_break)
+        frozen = self._freeze(request, arguments)
+        if frozen is None:
+            return None
+        sender, request = frozen
+        calls, replay = self.channel.calls, None
+        if not self.takes_one_request and not machine.handed_over:
+            replay = self._make_replay(request, self.serializer, calls.replay_limit)
+            sender, request = self.of_bytes(), None
+        attempts = kind(sender.enter, style, request, arguments, replay)
+        timeout, limit = _bounded(arguments.timeout), self._config.timeout
+        return CallSetup(calls, machine, attempts, timeout, limit, self._call_id, request)
 
     def sends(self, request: object) -> bool:
         """Return whether grpc sends this request, or reads requests from it."""
@@ -206,7 +241,7 @@ class MultiCallable(Method):
             return self.serializer is None and type(request) is bytes
         return is_stream(request)
 
-    def _reject(self, style: str, request: object, arguments: Arguments) -> object:
+    def _reject(self, style: Style, request: object, arguments: Arguments) -> object:
         """Make a call that grpc rejects before it sends anything, so that the caller gets grpc's own error."""
         # A stream waits for ready, because otherwise the lack of a connection could fail it first.
         method = getattr(channel_to_nowhere(), self.arity)(self.method, *self._signature)
@@ -215,12 +250,25 @@ class MultiCallable(Method):
         )
 
 
-def _note(held: ref[MultiCallable], connection: CoreConnection) -> None:
+def _note(to_method: ref[MultiCallable], to_connection: ref[CoreConnection]) -> None:
     """Record a message of a response stream; later calls of the method need not do so."""
-    connection.delivered()
-    method = held()
+    connection, method = to_connection(), to_method()
+    if connection is not None:
+        connection.delivered()
     if method is not None:
         method.note_no_more()
+
+
+def _hear(to_connection: ref[CoreConnection]) -> None:
+    """Note that something has arrived from the peer."""
+    connection = to_connection()
+    if connection is not None:
+        connection.hear()
+
+
+def _lasting(arguments: Arguments) -> Arguments:
+    """Return arguments with metadata that can be read again, and that the caller does not change; see `_freeze`."""
+    return arguments if arguments.metadata is None else arguments._replace(metadata=tuple(arguments.metadata))
 
 
 def _bounded(timeout: float | None) -> float | None:
@@ -246,22 +294,22 @@ class _OneResponse(MultiCallable):
     ) -> Any:
         """Call the method and return the response."""
         bound = self._bound
-        if bound is None or wait_for_ready or not self._plain:
+        if bound is None or wait_for_ready or not self._inline:
             arguments = Arguments(timeout, metadata, credentials, wait_for_ready, compression)
             return self._blocking("__call__", request, arguments)
-        # `enter`, `entered` and `ended`, inlined: while a call waits for its answer, their code drops out of the
+        # `entered` and `ended`, inlined: while a call waits for its answer, their code drops out of the
         # processor's caches, so each function that the next call runs through would cost several microseconds (TH-2).
         connection, method = bound
         token, calls = object(), connection.calls
         entered = False
         try:
-            calls.add(token)  # before the check, because a thread that retires the connection checks afterwards
-            entered = not connection.retired and connection.check(False) == READY
+            calls.tokens.add(token)
+            entered = not calls.retired and connection.check(False) == READY
             if entered:
                 response = method(
                     request,
                     timeout=timeout,  # by keyword, because tracers that wrap grpc's methods look for keywords
-                    metadata=metadata,
+                    metadata=metadata or (),  # never None, because some add pairs to what there is
                     credentials=credentials,
                     wait_for_ready=connection.fail_fast,
                     compression=compression,
@@ -269,15 +317,15 @@ class _OneResponse(MultiCallable):
                 connection.served = True
                 return response
         except grpc.RpcError as error:
-            connection.failed(error.code(), token, error.details())
+            connection.failed(error.code(), error.details())
             raise
         except ValueError as error:  # the channel was closed
             if entered:
                 raise connection.refusal(error) from None
         finally:
-            calls.discard(token)
+            calls.tokens.discard(token)
             connection.used = connection.clock_now()
-            if connection.retired:
+            if calls.retired:
                 connection.ended(token)
         arguments = Arguments(timeout, metadata, credentials, wait_for_ready, compression)
         return self._blocking("__call__", request, arguments)
@@ -295,24 +343,24 @@ class _OneResponse(MultiCallable):
         arguments = Arguments(timeout, metadata, credentials, wait_for_ready, compression)
         return self._blocking("with_call", request, arguments)
 
-    def _blocking(self, style: str, request: object, arguments: Arguments) -> object:
-        """Make a blocking call; `style` is its name in grpc's multicallable."""
+    def _blocking(self, style: Style, request: object, arguments: Arguments) -> object:
+        """Make a call that blocks this thread."""
         entry = self.enter() if self._plain and not arguments.wait_for_ready else None
         if entry is None:
-            return self._make_call(style, request, arguments, blocking=True)
-        connection, token, method = entry
+            return self._begin_blocking(style, request, arguments)
+        connection = entry.connection
         try:
             timeout, metadata, credentials, _, compression = arguments
-            answer = getattr(method, style)(
+            answer = getattr(entry.method, style)(
                 request,
                 timeout=timeout,
-                metadata=metadata,
+                metadata=metadata or (),
                 credentials=credentials,
                 wait_for_ready=connection.fail_fast,
                 compression=compression,
             )
         except grpc.RpcError as error:
-            connection.failed(error.code(), token, error.details())
+            entry.failed(error)
             raise
         except ValueError as error:  # the channel was closed
             raise connection.refusal(error) from None
@@ -320,7 +368,7 @@ class _OneResponse(MultiCallable):
             connection.served = True
             return answer
         finally:
-            connection.ended(token)
+            entry.leave()
 
     def future(
         self,

@@ -68,6 +68,11 @@ class PendingCalls(pending.PendingCalls):
         # a finalizer that runs in between would wait for ever.
         self._post(self._ask)
 
+    def discard(self, call: AnyCall) -> None:
+        """Remove a call that has a connection or has ended."""
+        super().discard(call)
+        self._called.pop(call, None)  # the last one would keep the channel alive (CB-10)
+
     def cannot_wait(self) -> call_errors.NoConnectionError:
         """Return the error of a call that cannot wait on the thread that makes its own connection (TH-6)."""
         target = shown_target(self._target)
@@ -80,7 +85,7 @@ class PendingCalls(pending.PendingCalls):
         """Ask for a connection for all calls that have asked by now and answer them at once."""
         if self._asking.empty():
             return  # an earlier one has answered them all
-        self.pool.want()
+        state = self.pool.want()
         self._asked = self.pool.now()
         asking = [self._asking.get() for _ in range(self._asking.qsize())]  # an answered call may ask again
         if self.pool.waits_for_room:
@@ -88,10 +93,9 @@ class PendingCalls(pending.PendingCalls):
             return
         for call in asking:
             if call in self._waiting:
-                self._answer(call)
+                self._answer(call, state)
 
-    def _answer(self, call: AnyCall) -> None:
-        state = self.pool.state
+    def _answer(self, call: AnyCall, state: State) -> None:
         if state is State.READY:
             if self.pool.takes_calls:  # otherwise, the peer has to answer first (LV-1)
                 self._feed(call, READY)

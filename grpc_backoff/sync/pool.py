@@ -6,7 +6,7 @@ Everything runs on the conductor (`conductor.py`), except methods that are marke
 from __future__ import annotations
 
 from collections.abc import Callable, Container
-from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING
 from weakref import ref
 
@@ -21,31 +21,19 @@ from grpc_backoff.sync.listeners import Listeners
 
 if TYPE_CHECKING:
     from grpc_backoff.connection.clock import TimerHandle
-    from grpc_backoff.engine.news import Ticking
-    from grpc_backoff.engine.pool import CallQueue
+    from grpc_backoff.engine.pending import CallQueue
 
 
 class ConnectionPool(BasePool[CoreConnection, CoreConnector]):
     """The connections of one threaded channel."""
 
-    def __init__(
-        self,
-        setup: PoolSetup,
-        pending: CallQueue,
-        listeners: Listeners,
-        *,
-        connector: Callable[[str], CoreConnector],
-        conductor: Conductor,
-    ) -> None:
-        """Make the first slots; nothing happens before a connection is wanted. Thread-safe.
+    home: Conductor
 
-        `connector` returns the connector for an endpoint.
-        """
-        self._connector = connector
+    def __init__(self, setup: PoolSetup, pending: CallQueue, listeners: Listeners, home: Conductor) -> None:
+        """Make the first slots; nothing happens before a connection is wanted. Thread-safe."""
         self._listeners: Callable[[], Listeners | None] = ref(listeners)
         """Returns the listeners. They often belong to what owns the channel, so the pool may not keep them alive."""
-        self._conductor = conductor
-        super().__init__(setup, pending, conductor)
+        super().__init__(setup, pending, home)
 
     # For the channel.
 
@@ -57,25 +45,12 @@ class ConnectionPool(BasePool[CoreConnection, CoreConnector]):
         only = self.only
         if only is not None and not self.picks:
             return only.connection
-        for _ in range(1 + len(self.by_number)):  # a connection that was just lost may still be picked
-            manager = self.rules.pick(avoid)
-            connection = None if manager is None else manager.connection
-            if manager is None or (connection is not None and connection.held is None):
-                return connection
-            if connection is not None:
-                self._conductor.post(partial(self.liveness.call_waits, connection))
-        return None
-
-    def want(self) -> None:
-        """Ask for a connection; the conductor runs from then on."""
-        if self.is_unwanted:
-            self._conductor.join(self)
-        super().want()
+        return self._pick(avoid, attrgetter("connection"))
 
     def close(self) -> None:
         """Stop for good (CB-10): no timers, attempts or events remain. Running calls continue."""
         super().close()
-        self._conductor.leave(self)
+        self.home.leave(self)
 
     def drop(self, listeners: Listeners) -> None:
         """Shut down for a channel that was garbage-collected."""
@@ -89,30 +64,29 @@ class ConnectionPool(BasePool[CoreConnection, CoreConnector]):
         return [closing for connector in self._connectors() for closing in connector.close()]
 
     def _connector_for(self, endpoint: str) -> CoreConnector:
-        connector = self._connector(endpoint)
-        connector.times_calls = self.setup.pooling.quiet_after > 0
+        setup = self.setup
+        connector = CoreConnector(setup.dialled(endpoint), setup.credentials, setup.policy, setup.clock, self.home)
+        connector.times_calls = setup.pooling.quiet_after > 0
         return connector
+
+    def _first_wanted(self) -> None:
+        self.home.join(self)  # so the conductor runs from now on
 
     def emit(self, event: Happened) -> None:
         """Notify the listeners of an event."""
-        listeners = self._listeners()
-        if listeners is not None:
+        if (listeners := self._listeners()) is not None:
             listeners.hear(event)
 
     def show(self, state: State) -> None:
         """Report the channel's new state."""
-        listeners = self._listeners()
-        if listeners is not None:
+        if (listeners := self._listeners()) is not None:
             listeners.changed(state)
 
-    def at(self, when: float, callback: Callable[[], None]) -> TimerHandle:
+    def call_at(self, when: float, callback: Callable[[], None]) -> TimerHandle:
         """Call `callback` on the conductor when the clock reaches `when`, in seconds."""
         # A clock supplied by the program may call back on any thread.
-        return self._clock.call_at(when, lambda: self._conductor.post(callback))
+        return self._clock.call_at(when, lambda: self.home.post(callback))
 
-    def _ticking(self) -> Ticking | None:
-        return self._conductor if self._clock is self._conductor else None
-
-    def at_home(self, work: Callable[[], None]) -> None:
+    def at_home(self, work: Callable[[], object]) -> None:
         """Run `work` soon, on the conductor. Thread-safe."""
-        self._conductor.post(work)
+        self.home.post(work)

@@ -6,14 +6,14 @@ reading from the program's iterator; the request that it reads goes to the curre
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self
 
-from grpc_backoff.base.conditions import Condition
+from grpc_backoff.base.logs import Log
+from grpc_backoff.base.threads import Condition
 from grpc_backoff.decide.calls.replay import ReplayBuffer
 
-_LOG = logging.getLogger(__name__)
+_LOG = Log(__name__)
 
 
 class _Broken:

@@ -7,35 +7,36 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar
 
 import grpc
 
-from grpc_backoff.base.conditions import Condition
+from grpc_backoff.base.threads import Condition, longest_sleep
 from grpc_backoff.decide.calls import subscription_machine as s
 from grpc_backoff.decide.calls.call_machine import CallHook, CallTimerFired, ChannelClosing, HookDone
 from grpc_backoff.engine.method import Arguments
 from grpc_backoff.engine.subscription import SubscriptionSetup, SubscriptionShell, checked
 from grpc_backoff.grpcio.sync_private import CLOSED_DETAILS, FORKED_DETAILS, InactiveRpcError, call_state
 from grpc_backoff.policy.retry import Retry
-from grpc_backoff.sync.call import longest_sleep
 from grpc_backoff.sync.call_errors import RetriesExhaustedError
+from grpc_backoff.sync.environment import CallEnvironment
 from grpc_backoff.sync.multicallables import MultiCallable
 
 if TYPE_CHECKING:
     from grpc_backoff.grpcio.shapes import BackgroundCall
-    from grpc_backoff.sync.calls import Calls
 
 RequestT = TypeVar("RequestT")
+MessageT_co = TypeVar("MessageT_co", covariant=True)
 
 
-class Subscription(SubscriptionShell):
+class Subscription(SubscriptionShell, Generic[MessageT_co]):
     """An iterator over the messages of a stream that is opened again whenever it ends (SB-1).
 
     Use it in `with`, or call `close()`, so that the stream is cancelled as soon as it is no longer read.
+    For type checkers, annotate what it yields: `events: Subscription[Event] = subscribe(...)`.
     """
 
-    _calls: Calls
+    _calls: CallEnvironment
     exhausted_error = RetriesExhaustedError
     end_of_iteration = StopIteration
     _closed_details = CLOSED_DETAILS
@@ -50,7 +51,7 @@ class Subscription(SubscriptionShell):
         """Return the subscription itself."""
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> MessageT_co:
         """Return the next message, or a `Gap` if gaps were asked for; blocks until there is one.
 
         Raises:
@@ -65,7 +66,8 @@ class Subscription(SubscriptionShell):
             while True:
                 with self._changed:
                     if self._ready:
-                        return self._ready.popleft()
+                        message: MessageT_co = self._ready.popleft()
+                        return message
                     if self._ending is not None:
                         self._raise_end(self._ending)
                     todo, self._todo, call = self._todo, None, self._call
@@ -171,7 +173,7 @@ def subscribe(
     wait_for_ready: bool = True,
     compression: grpc.Compression | None = None,
     call_id: str | None = None,
-) -> Subscription:
+) -> Subscription[Any]:
     """Return an iterator over a server's messages, which opens the stream again whenever it ends (SB-1).
 
     Like `grpc_backoff.aio.subscribe`, for a stub on a threaded channel::

@@ -18,10 +18,8 @@ from typing import Any
 import grpc
 
 from grpc_backoff.base.process import after_fork
-from grpc_backoff.base.threads import new_queue
+from grpc_backoff.base.threads import longest_sleep, new_queue, take
 from grpc_backoff.grpcio.sync_private import FORKED_DETAILS, InactiveRpcError, call_state
-from grpc_backoff.sync.call import longest_sleep
-from grpc_backoff.sync.conductor import take
 
 _LINGERS = 1.0
 """How long a thread stays without work, in seconds."""
@@ -83,7 +81,7 @@ def _withdraw(worker: _Worker) -> bool:
     return True
 
 
-def work(work: Callable[[], Any], interrupted: Callable[[], object]) -> Any:
+def run(work: Callable[[], Any], interrupted: Callable[[], object]) -> Any:
     """Do some work in another thread, and return what it returns, or raise what it raises.
 
     If a signal handler raises meanwhile, `interrupted` is called, and the work is not waited for.

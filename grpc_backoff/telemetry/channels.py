@@ -9,12 +9,12 @@ the attempt's id.
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary, WeakSet
 
+from grpc_backoff.base.clocks import monotonic
 from grpc_backoff.base.process import after_fork, notice_fork
 from grpc_backoff.decide.connections import events
 from grpc_backoff.decide.connections.events import ChannelKey, ConnectionEvent, Role
@@ -55,7 +55,7 @@ _ROLES = {
 class Channels:
     """Receives events on event loops and answers queries in any thread."""
 
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, now: Callable[[], float] = monotonic) -> None:
         """Start without channels; `now` is a monotonic clock shared by all threads, unlike a channel's (CB-12)."""
         self._now = now
         self.begin_anew()

@@ -11,17 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from logging import DEBUG, INFO, WARNING, getLogger
+from logging import DEBUG, INFO, WARNING
 from operator import attrgetter
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
+from grpc_backoff.base.logs import Log
 from grpc_backoff.decide.connections.happened import Happened
 
 if TYPE_CHECKING:
     from grpc_backoff.decide.calls.events import CallEvent
 
-_LOG = getLogger("grpc_backoff")
+_LOG = Log("grpc_backoff")
 
 FIELDS: Final = ("target", "method", "attempt", "delay", "code", "trace_id", "operation_id")
 """The attributes of every record. `delay` is the time to the next attempt in seconds; `operation_id` is a call's id."""
@@ -65,7 +66,7 @@ _LINES = {
 """By the kind of event: the level, the line after the target, and the attributes that fill it."""
 
 
-logs_info: Callable[[], bool] = partial(_LOG.isEnabledFor, INFO)
+logs_info: Callable[[], bool] = partial(_LOG.logger.isEnabledFor, INFO)
 """Returns whether events of connections, and of calls that are repeated, may be logged."""
 
 
@@ -104,6 +105,5 @@ def _log(kind: str, event: Any) -> None:
         line, args, fields["delay"] = f"{line}; next in %.3g s", [*args, retry_in], retry_in
     if trace_id := fields["trace_id"]:
         line, args = f"{line}; trace %s", [*args, trace_id]
-    _LOG.log(
-        level, f"%s: {line}", event.target, *args, extra={**fields, "operation_id": getattr(event, "call_id", None)}
-    )
+    fields["operation_id"] = getattr(event, "call_id", None)
+    _LOG.log(level, f"%s: {line}", event.target, *args, extra=fields)

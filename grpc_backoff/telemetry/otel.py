@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary
 
 from grpc_backoff.base.base_errors import MissingExtra
 from grpc_backoff.base.version import __version__
+from grpc_backoff.config.target import canonical_target
 from grpc_backoff.decide.calls.events import (
     CallEvent,
     CallExhausted,
@@ -85,8 +86,6 @@ LAST_ATTEMPT: Final = 10
 good."""
 DELAYS: Final = (0, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300)
 """The bounds of the histogram buckets, in seconds: from no wait to longer than any wait of the presets."""
-
-_SCHEMES = {"dns", "ipv4", "ipv6", "unix", "unix-abstract", "xds", "google-c2p", "google-c2p-experimental"}
 
 Labels = dict[str, str]
 
@@ -228,12 +227,6 @@ def _observed(values: Mapping[str, float]) -> Iterable[Observation]:
 
 def _by_role(values: Mapping[tuple[str, Role], int]) -> Iterable[Observation]:
     return [Observation(value, {TARGET: target, ROLE: role.value}) for (target, role), value in values.items()]
-
-
-def canonical_target(target: str) -> str:
-    """Return a target in A66's form, with the scheme that grpc's core would use if it names none."""
-    scheme, colon, _ = target.partition(":")
-    return target if colon and scheme.lower() in _SCHEMES else f"dns:///{target}"
 
 
 def attempt_label(attempt: int) -> str:

@@ -146,19 +146,15 @@ def settings_then_close(after: float = 0.0) -> Callable[[Accepted], Awaitable[No
 
 async def healthy(visit: Visit) -> None:
     """Forward everything to the upstream server and back."""
-    await _relay(visit, 0.0)
+    await _relay(visit)
 
 
 def slow_settings(delay: float) -> Behaviour:
     """Return a behaviour that forwards everything, but holds back the server's first bytes for `delay` seconds."""
-
-    async def behave(visit: Visit) -> None:
-        await _relay(visit, delay)
-
-    return behave
+    return partial(_relay, delay=delay)
 
 
-async def _relay(visit: Visit, delay: float) -> None:
+async def _relay(visit: Visit, delay: float = 0.0) -> None:
     if visit.upstream is None:
         raise RuntimeError("upstream=None: expected the host and port of a server, to which this behaviour forwards")
     try:

@@ -137,14 +137,14 @@ class _ServedConnection(CoroutineConnection):
         return await self.scripted.lost()
 
     def last_used(self) -> float:
-        return self._now() if self.running else self.scripted.last_used()
+        return self.clock_now() if self.running else self.scripted.last_used()
 
-    def look(self, *, left: bool = False) -> None:
+    def look(self) -> None:
         """Do nothing, because only the script ends the connection."""
 
     def _judge(self, _call: grpc.aio.Call) -> bool:
         """Record the use; how the connection counts is for the script to decide."""
-        self.scripted.used = self._now()
+        self.scripted.used = self.clock_now()
         return False
 
     async def watch_redials(self, tell: Callable[[], None]) -> None:

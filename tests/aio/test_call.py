@@ -14,7 +14,7 @@ import types
 import pytest
 
 from grpc_backoff import CallExhausted, CallRetried, CallSucceeded, aio
-from grpc_backoff.aio.loop_clock import LoopClock
+from grpc_backoff.aio.loops import LoopClock
 from grpc_backoff.decide.calls import call_machine as m
 from tests.aio.retry_service import CODE, HANG, Breaking, Say, peer
 from tests.aio.trying import failing, finish

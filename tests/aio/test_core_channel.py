@@ -12,14 +12,15 @@ import grpc
 import pytest
 
 from grpc_backoff import aio
-from grpc_backoff.aio.core_channel import CoreChannel
+from grpc_backoff.aio.core_channel import CoreChannel, StateWatch
 from grpc_backoff.decide.connections import dial_machine as m
+from grpc_backoff.grpcio.aio_private import state_check
 from tests.aio.trying import until
 from tests.echo import EchoStub, Message, serving
 
 
 class Core(CoreChannel):
-    """A channel that records what it has looked at: whether the state was left, or who had been answered."""
+    """A channel that records when it has looked: whether the server had answered a call by then."""
 
     alive = last_used = loss = link = None  # of a connection, which this is not
 
@@ -28,8 +29,8 @@ class Core(CoreChannel):
         self.looks = []
         self.judged = itertools.repeat(True)
 
-    def look(self, *, left=False):
-        self.looks.append((left, self.served))
+    def look(self):
+        self.looks.append(self.served)
 
     def _judge(self, _call):
         return next(self.judged)
@@ -66,9 +67,9 @@ async def test_a_retired_channel_drains_with_its_last_call(core):
     await finish(first)
     assert core.looks == []
     await finish(second)
-    assert core.looks == [(False, True)]
+    assert core.looks == [True]
     core.retire()
-    assert core.looks == [(False, True)]
+    assert core.looks == [True]
 
 
 async def test_a_channel_without_calls_drains_at_once(core):
@@ -77,18 +78,18 @@ async def test_a_channel_without_calls_drains_at_once(core):
     await finish(begun(core))
     assert core.looks == []
     core.retire()
-    assert core.looks == [(False, True)]
+    assert core.looks == [True]
 
 
 async def test_an_end_is_recorded_with_its_time(core):
     """CB-14: the time at which the last call ended is known; while no call has ended, it is before any other time."""
-    assert core.left < 0
+    assert core.used < 0
     call = begun(core)
-    assert (core.running, core.left < 0) == (1, True)
+    assert (core.running, core.used < 0) == (1, True)
     before = time.monotonic()
     await finish(call)
     assert core.running == 0
-    assert before <= core.left <= time.monotonic()
+    assert before <= core.used <= time.monotonic()
 
 
 async def test_a_failed_write_is_one_end(core):
@@ -111,7 +112,7 @@ async def test_ends_are_noticed_until_the_server_has_answered(core):
     for call in calls:
         await finish(call)
     await until(lambda: not core.running)
-    assert core.looks == [(False, False), (False, True)]
+    assert core.looks == [False, True]
 
 
 async def test_calls_that_nothing_refers_to_are_forgotten():
@@ -161,13 +162,13 @@ async def test_the_calls_of_an_owner_get_their_grace(core):
 async def test_closing_ends_calls_and_watches(core, grace):
     """CB-10: once the channel is closed, no call of it is running, and no watch is left in the core."""
     call = begun(core)
-    core.watch(m.READY)
+    core._watch.begin(core.channel, m.READY, core.shown(), lambda: None)
     await core.close_channel(grace)
     assert call.cancelled()
     assert core.last_state == m.READY
     assert core.check(False) == m.SHUTDOWN
     assert not core._tasks
-    assert not core._notices
+    assert not core._watch.notices
 
 
 async def test_a_cancelled_close_still_closes(core):
@@ -180,30 +181,6 @@ async def test_a_cancelled_close_still_closes(core):
         await closing
     assert call.cancelled()
     assert core.check(False) == m.SHUTDOWN
-
-
-async def test_a_state_that_lasts_is_watched_once(core):
-    """CB-1: asking again for the end of a state leaves one watch in the core."""
-    core.watch(m.READY)
-    core.watch(m.READY)
-    assert len(core._notices) == 1
-
-
-async def test_only_the_end_of_the_latest_state_is_told():
-    """CB-16: the end of a watched state is reported once, and not if another state is watched by then."""
-    async with serving() as port:
-        plain = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
-        core = Core(plain)
-        core.watch(m.IDLE)
-        await asyncio.sleep(0.05)
-        assert core.looks == []
-        core.watch(m.READY)  # it is still IDLE
-        await until(lambda: core.looks == [(True, False)])
-        await plain.channel_ready()  # leaves IDLE
-        core.watch(m.READY)
-        await asyncio.sleep(0.05)
-        assert core.looks == [(True, False)]
-        await core.close_channel()
 
 
 async def test_a_question_on_a_channel_of_the_parents():
@@ -232,3 +209,53 @@ async def test_a_channel_that_is_given_up(core):
     assert (await EchoStub(channel).Unary(Message(text="b"))).text == "b"
     await channel.close()
     assert await call.code() is grpc.StatusCode.OK
+
+
+class Watched:
+    """A channel of grpcio's own, with a watch and how often it has told of the end of a state."""
+
+    def __init__(self, channel):
+        self.channel = channel
+        self.told = 0
+        self.watch = StateWatch(asyncio.get_running_loop())
+
+    def begin(self, state):
+        self.watch.begin(self.channel, state, state_check(self.channel)(False), self._tell)
+
+    def _tell(self):
+        self.told += 1
+
+
+@pytest.fixture
+async def watched():
+    """A channel to an echo server, not yet connected."""
+    async with serving() as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        yield Watched(channel)
+
+
+async def test_a_state_that_lasts_is_watched_once(watched):
+    """CB-1: asking again for the end of a state leaves one watch in the core."""
+    watched.begin(m.IDLE)
+    watched.begin(m.IDLE)
+    assert len(watched.watch.notices) == 1
+
+
+async def test_only_the_end_of_the_latest_state_is_told(watched):
+    """CB-16: the end of a watched state is reported once, and not if another state is watched by then."""
+    watched.begin(m.IDLE)
+    await asyncio.sleep(0.05)
+    assert watched.told == 0
+    watched.begin(m.READY)  # it is still IDLE
+    await until(lambda: watched.told == 1)
+    await watched.channel.channel_ready()  # leaves IDLE
+    watched.begin(m.READY)
+    await asyncio.sleep(0.05)
+    assert watched.told == 1
+
+
+async def test_closing_the_channel_ends_the_watch(watched):
+    """CB-10: once the channel is closed, no watch is left in the core, and its end is told."""
+    watched.begin(m.IDLE)
+    await watched.channel.close()
+    await until(lambda: watched.told == 1)
+    assert not watched.watch.notices

@@ -8,7 +8,7 @@ import pytest
 
 from grpc_backoff import ConnectError, Stage
 from grpc_backoff.aio.coroutine_connector import CoroutineConnector, SharedConnector
-from grpc_backoff.aio.loop_clock import LoopClock
+from grpc_backoff.aio.loops import LoopClock
 from grpc_backoff.decide.connections.events import Failure
 from grpc_backoff.testing import FakeClock, ScriptedConnector, Succeeds
 

@@ -262,3 +262,35 @@ async def test_closed_in_the_same_tick(intercepted, method):
     with pytest.raises(asyncio.CancelledError):
         await finish(call)
     assert await call.code() is grpc.StatusCode.CANCELLED
+
+
+class Answering(grpc.aio.UnaryStreamClientInterceptor):
+    """Answers with its own messages, as grpc allows; but it passes on the call "hang"."""
+
+    async def intercept_unary_stream(self, continuation, client_call_details, request):
+        if request.text == "hang":
+            return await continuation(client_call_details, request)
+
+        async def messages():
+            yield Message(text="cached")
+
+        return messages()
+
+
+@pytest.mark.parametrize("grace", [None, 0.2])
+async def test_closed_after_an_interceptors_own_answer(server, grace):
+    """CB-10: `close()` ends all calls and frees everything, also after an interceptor has returned what is no call."""
+    asyncio.get_running_loop().set_exception_handler(lambda *_problem: None)  # grpcio calls `done` of the answers
+    channel = aio.insecure_channel(server.target, interceptors=[Answering()])
+    stub = EchoStub(channel)
+    running = [stub.Down(Message(text="hang")) for _ in range(3)]
+    answered = [stub.Down(Message(text="cached")) for _ in range(3)]
+    for call in answered:
+        assert [got.text async for got in call] == ["cached"]
+    await channel.close(grace)
+    assert all(call.done() for call in running)
+    assert channel._polling is None
+    cancelled = asyncio.get_running_loop().create_future()
+    cancelled.cancel()
+    for call in answered:
+        call._interceptors_task = cancelled  # when a call is freed, grpcio cancels its answer, which raises

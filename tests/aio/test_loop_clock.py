@@ -8,7 +8,8 @@ from contextvars import ContextVar
 
 import pytest
 
-from grpc_backoff.aio.loop_clock import LoopClock
+from grpc_backoff.aio import loops
+from grpc_backoff.aio.loops import LoopClock, clock_of
 
 
 class Ahead(asyncio.SelectorEventLoop):
@@ -26,6 +27,16 @@ def test_the_time_of_a_loop_is_its_own(kind, ahead):
         assert 0 <= LoopClock(loop).now() - time.monotonic() - ahead + 1e-3 < 60
     finally:
         loop.close()
+
+
+async def test_a_clock_that_differs_for_a_while(monkeypatch):
+    """SH-1: a loop shares with others only while its clock is the machine's, which a library for tests may stop."""
+    clock = clock_of(asyncio.get_running_loop())
+    assert clock.keeps_time
+    with monkeypatch.context() as stopped:
+        stopped.setattr(loops, "monotonic", lambda: time.monotonic() + 1000)
+        assert not clock.keeps_time
+    assert clock.keeps_time
 
 
 async def test_call_at_calls_back_once_and_can_be_taken_back():

@@ -57,6 +57,22 @@ def test_made_before_and_closed_in_a_run(home, kind, grace, interceptors, asked,
 
 
 @KINDS
+async def test_a_task_factory_without_context(kind, caplog):
+    """CH-8: a program may have a task factory that knows no `context`, as those that were written for Python 3.10."""
+    running = asyncio.get_running_loop()
+    if not isinstance(running, asyncio.BaseEventLoop):
+        pytest.skip("uvloop gives every task factory a `context`")
+    running.set_task_factory(lambda loop, work: asyncio.Task(work, loop=loop))
+    async with serving() as port, kind.insecure_channel(f"127.0.0.1:{port}") as channel:
+        assert (await EchoStub(channel).Unary(Message(text="a"), timeout=20)).text == "a"
+    async with kind.insecure_channel(NOBODY) as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await EchoStub(channel).Unary(Message(text="a"), timeout=20)
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert caplog.records == []
+
+
+@KINDS
 async def test_closed_after_its_loop(kind):
     """CB-10: a channel that was used in one `asyncio.run` can be closed in a later one."""
     async with serving() as port:

@@ -69,7 +69,7 @@ async def test_callback_that_raises(front, raised):
 async def test_a_connection_that_is_lost_while_calls_are_told():
     """CH-3: if a call could not use the connection, those behind it have missed it, and are not told to begin."""
     pending = PendingCalls("target", asyncio.get_running_loop())
-    pending.pool = Mock(made=1, is_paid=False, waits_for_room=False)
+    pending.pool = Mock(pool=Mock(made=1, is_paid=False))
     told = [[], [], []]
     for given in told:
         pending.add(Mock(feed=given.append, is_early=False, is_answered=False))
@@ -80,7 +80,7 @@ async def test_a_connection_that_is_lost_while_calls_are_told():
 async def test_a_call_that_causes_another_release():
     """PO-14, CH-3: if a call that is told of a connection causes another `release`, each call is told once."""
     pending = PendingCalls("target", asyncio.get_running_loop())
-    pending.pool = Mock(made=1, is_paid=False, waits_for_room=False)
+    pending.pool = Mock(pool=Mock(made=1, is_paid=False))
     told = [[], [], []]
 
     def call(number):

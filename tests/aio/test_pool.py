@@ -8,7 +8,6 @@ import gc
 import random
 import weakref
 from dataclasses import replace
-from types import SimpleNamespace
 
 import grpc
 import pytest
@@ -16,11 +15,11 @@ import pytest
 from grpc_backoff import AttemptStarted, Closed, Connected, CoreRedial, Reconnect, State, aio
 from grpc_backoff.aio.pool import ConnectionPool
 from grpc_backoff.base.status import Role
+from grpc_backoff.config.channel_setup import ChannelSetup
 from grpc_backoff.decide.connections.pool_records import SlotEnded
 from grpc_backoff.decide.connections.slot_events import LivenessAsked, SlotClosed, SlotOpened, SlotRetiring, SlotServing
-from grpc_backoff.engine.pool import SlotReceiver
 from grpc_backoff.engine.setup import PoolSetup
-from grpc_backoff.engine.slots import Slots
+from grpc_backoff.engine.several_slots import SeveralSlots
 from grpc_backoff.policy.pooling import PoolPolicy
 from grpc_backoff.policy.presets import CONNECT
 from grpc_backoff.testing import Fails, FakeClock, ScriptedConnector, Succeeds
@@ -33,7 +32,7 @@ class Connector(ScriptedConnector):
 
     async def connect(self, limit):
         connection = await super().connect(limit)
-        connection.running, connection.held, connection.served = 0, None, False
+        connection.running, connection.gated, connection.served = 0, None, False
         return connection
 
 
@@ -43,8 +42,9 @@ class Parts:
         self.connectors, self.gate = [], Slot()
         self.events = self.gate.events
         self.script = list(script)
+        setup = ChannelSetup("target", connect, PoolPolicy(**pool), None, None, (), (), rng=random.Random(1))
         self.pool = ConnectionPool(
-            PoolSetup("target", connect, PoolPolicy(**pool), self.clock, random.Random(1)),
+            PoolSetup(setup, self.clock),
             self.gate,
             connector=self.connect,
             loop=asyncio.get_running_loop(),
@@ -126,7 +126,7 @@ async def test_the_machine_takes_over_the_only_slot(moment):
         )
         if early:
             parts.pool.refresh("there is no connection yet")
-        assert isinstance(parts.pool.rules, Slots) is early
+        assert isinstance(parts.pool.rules, SeveralSlots) is early
         parts.pool.want()
         await parts.clock.advance(min(moment, 15.0))
         if moment > 15.0:
@@ -210,30 +210,11 @@ async def test_a_finalizer_closes_the_pool_of_a_failed_attempt(monkeypatch):
     await parts.close()
 
 
-def test_a_call_that_leaves_a_slot_as_that_is_closed():
-    """PO-14: with threads, a slot may be closed as soon as the end of a call has been told to its receiver."""
-
-    class Closing(SlotReceiver):
-        pools = ()
-
-        @property
-        def pool(self):
-            return self.pools.pop()
-
-        @pool.setter
-        def pool(self, pool):
-            self.pools = [None, pool]
-
-    told = []
-    Closing(SimpleNamespace(rules=SimpleNamespace(call_left=lambda: told.append("left"))), 0, "").left()
-    assert told == ["left"]
-
-
 async def test_a_pool_that_belongs_to_another_process_hears_of_no_name():
     """FK-1: what was resolved for the parent of a fork is not reported in the child."""
     parts = Parts(round_robin=True)
     parts.pool.leave_alone()
-    parts.pool.rules.resolved(("127.0.0.1:1",))
+    parts.pool.resolved(("127.0.0.1:1",))
     assert parts.events == []
 
 

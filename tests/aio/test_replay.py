@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import sys
 import threading
 import weakref
 
@@ -152,11 +151,21 @@ async def test_a_long_stream_takes_no_memory(read):
     assert most <= 2 * 16_384
 
 
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="tasks start eagerly from Python 3.12 on")
+def without_context(loop, work):
+    """Make a task, as factories do that were written for Python 3.10."""
+    return asyncio.Task(work, loop=loop)
+
+
+@pytest.mark.parametrize("factory", [getattr(asyncio, "eager_task_factory", None), without_context])
 @CALLS
-async def test_eager_tasks(method, style):
-    """RT-8: retries work on an event loop that starts tasks eagerly."""
-    asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
+async def test_task_factories(method, style, factory):
+    """RT-8: retries work on an event loop that starts tasks eagerly, or whose task factory knows no `context`."""
+    if factory is None:
+        pytest.skip("tasks start eagerly from Python 3.12 on")
+    loop = asyncio.get_running_loop()
+    if factory is without_context and not isinstance(loop, asyncio.BaseEventLoop):
+        pytest.skip("uvloop gives every task factory a `context`")
+    loop.set_task_factory(factory)
     async with asyncio.timeout(20), trying(fails(), fails(1)) as service:
         assert await finish(make(service.stub, method, style=style)) == ANSWERS[method]
 

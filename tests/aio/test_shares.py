@@ -23,7 +23,7 @@ import pytest
 
 from grpc_backoff import AttemptFailed, AttemptStarted, Closed, Connected, Disconnected, State, aio
 from grpc_backoff.aio.core_connector import CoreConnection
-from grpc_backoff.aio.shares import Share, Shares, _shared_pools
+from grpc_backoff.aio.pool import Share, Shares, _shared_pools
 from grpc_backoff.connection.connector import Loss
 from grpc_backoff.engine import registry
 from grpc_backoff.engine.manager import ConnectionManager

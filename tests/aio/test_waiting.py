@@ -14,8 +14,8 @@ import grpc.aio
 import pytest
 
 from grpc_backoff import Reason, RetryHooks, aio, parse_policy
-from grpc_backoff.aio.arities import CALLS
-from grpc_backoff.aio.calls import Calls
+from grpc_backoff.aio.call import CALL_CLASSES
+from grpc_backoff.aio.environment import CallEnvironment
 from grpc_backoff.aio.hooks import Hooks
 from grpc_backoff.aio.listeners import Listeners
 from grpc_backoff.aio.pending import PendingCalls
@@ -171,18 +171,19 @@ def on_a_clock_in_hand(clock, policy=None, hooks=None, **how):
     loop = asyncio.get_running_loop()
     pending = PendingCalls("target", loop)
     pending.pool = Manager()
-    calls = Calls(
-        read_channel("target", None, {}),
+    calls = CallEnvironment(
+        read_channel("target", None, {"rng": random.Random(1)}),
         pending=pending,
         hooks=Hooks(hooks or RetryHooks(), "target", clock, loop),
         listeners=Listeners((), loop),
         clock=clock,
         loop=loop,
-        rng=random.Random(1),
     )
     machine = (RetryMachine if policy else CallMachine)("target", "/method", policy, **how)
     arguments = Arguments(64.0, None, None, None, None)
-    return CALLS["unary_unary"](CallSetup(calls, machine, NeverSends(), arguments.timeout, None, None, b"", arguments))
+    return CALL_CLASSES["unary_unary"](
+        CallSetup(calls, machine, NeverSends(), arguments.timeout, None, None, b"", arguments)
+    )
 
 
 async def test_waits_by_the_channels_clock():

@@ -1,4 +1,4 @@
-"""Records: named tuples that equal only records of their own type."""
+"""Named tuples that equal only tuples of their own type, and dataclasses."""
 
 from __future__ import annotations
 
@@ -11,22 +11,19 @@ from typing import Generic, TypeVar
 
 import pytest
 
-from grpc_backoff.base.record import NamedTuple, dataclass, record
+from grpc_backoff.base.record import NamedTuple, dataclass
 
 ValueT = TypeVar("ValueT")
 
 
-@record
 class Nothing(NamedTuple):
     """A record without fields."""
 
 
-@record
 class Empty(NamedTuple):
     """Another record without fields."""
 
 
-@record
 class One(NamedTuple):
     """A record with a field and a default."""
 
@@ -34,7 +31,6 @@ class One(NamedTuple):
     other: int = 0
 
 
-@record
 class Generically(NamedTuple, Generic[ValueT]):
     """A record of any type."""
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from grpc_backoff import ConnectError
 from grpc_backoff.aio.coroutine_connector import CoroutineConnector, SharedConnector
-from grpc_backoff.aio.loop_clock import LoopClock
+from grpc_backoff.aio.loops import LoopClock
 from grpc_backoff.decide.connections.connection_machine import ConnectionMachine
 from grpc_backoff.decide.connections.happened import ChannelKey
 from grpc_backoff.engine.manager import ConnectionManager

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import copy
 import gc
+import logging
+import math
 import random
 import re
 import time
 from itertools import pairwise
+from types import SimpleNamespace
 
 import grpc
 import pytest
@@ -26,9 +29,10 @@ from grpc_backoff import (
     Stage,
     State,
 )
-from grpc_backoff.aio.loop_clock import LoopClock
+from grpc_backoff.aio.loops import LoopClock
 from grpc_backoff.decide.connections import dial_times
 from grpc_backoff.testing.front import accept_close, healthy, settings_then_close, silent
+from tests.aio.retry_service import Breaking
 from tests.both_apis.api import backoff_ms
 from tests.both_apis.log import Log
 from tests.certificates import client_credentials, server_credentials
@@ -137,6 +141,44 @@ def test_status_at_the_first_event(ours):
         assert channel.begin(timeout=0.3).outcome().code is CODE.DEADLINE_EXCEEDED
         until(lambda: found)
     assert (found[0].state, found[0].attempt, found[0].in_flight) == (State.CONNECTING, 1, True)
+
+
+def test_a_generator_that_raises(ours, server, caplog):
+    """CB-11: where the program's `rng` raises, jitter comes from the default, so the channel goes on connecting."""
+    rng = Breaking()
+    rng.broken = True
+    with front(healthy, server.port) as peer:
+        peer.refuse()
+        with ours.channel(peer.target, QUICK, rng=rng) as channel:
+            assert channel.begin(timeout=20).outcome().code is CODE.UNAVAILABLE
+            peer.listen()
+            assert channel.unary(timeout=20, wait_for_ready=True) == "a"
+    assert "the channel's `rng` raised" in caplog.text
+
+
+@pytest.mark.parametrize("drawn", [None, "0.5", math.nan, -0.5, 1.5])
+def test_a_generator_that_draws_no_fraction(ours, server, caplog, drawn):
+    """CB-11: so does it where `rng` draws what is no number from 0 to 1."""
+    with front(healthy, server.port) as peer:
+        peer.refuse()
+        with ours.channel(peer.target, QUICK, rng=SimpleNamespace(random=lambda: drawn)) as channel:
+            assert channel.begin(timeout=20).outcome().code is CODE.UNAVAILABLE
+            peer.listen()
+            assert channel.unary(timeout=20, wait_for_ready=True) == "a"
+    assert "the channel's `rng` raised" in caplog.text
+
+
+def test_a_listener_and_a_handler_that_raise(ours, server):
+    """CH-11: neither a listener that raises, nor a logging handler that does so too, keeps events from another one."""
+    handler, heard = logging.Handler(), []
+    handler.emit = lambda _record: 1 / 0
+    logging.getLogger("grpc_backoff").addHandler(handler)
+    try:
+        with ours.channel(server.target, listeners=[lambda _event: 1 / 0, heard.append]) as channel:
+            assert channel.unary(timeout=20, wait_for_ready=True) == "a"
+            until(lambda: Connected in map(type, heard))
+    finally:
+        logging.getLogger("grpc_backoff").removeHandler(handler)
 
 
 class NoClock:

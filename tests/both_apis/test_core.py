@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import sys
 import time
 
 import grpc
@@ -12,10 +13,12 @@ import pytest
 import trustme
 
 from grpc_backoff.aio.core_connector import CoreConnector as AsyncioConnector
-from grpc_backoff.aio.loop_clock import LoopClock
+from grpc_backoff.aio.loops import LoopClock
+from grpc_backoff.config.core_options import CoreArguments
 from grpc_backoff.connection.connector import Loss
 from grpc_backoff.decide.connections.dial_machine import SHUTDOWN
 from grpc_backoff.decide.connections.events import Failure, Stage
+from grpc_backoff.engine.core_dial import CoreDial
 from grpc_backoff.policy.presets import CONNECT
 from grpc_backoff.sync.conductor import Conductor
 from grpc_backoff.sync.core_connector import CoreConnector as ThreadedConnector
@@ -45,7 +48,8 @@ class Asyncio:
 
     async def _dial(self, target, credentials, options, limit):
         loop = asyncio.get_running_loop()
-        self.made = AsyncioConnector(target, credentials, options, None, CONNECT, clock=LoopClock(loop), loop=loop)
+        arguments = CoreArguments(target, options, None)
+        self.made = AsyncioConnector(arguments, credentials, CONNECT, LoopClock(loop), loop)
         outcome = loop.create_future()
         self.made.connect(limit, outcome.set_result)
         return await outcome
@@ -68,8 +72,8 @@ class Threads:
 
     def dial(self, target, *, credentials=None, options=(), limit=20.0):
         """Make one attempt; return its connection or its failure."""
-        clock = conductor = self._conductor
-        self.made = ThreadedConnector(target, credentials, options, None, CONNECT, clock=clock, conductor=conductor)
+        arguments, conductor = CoreArguments(target, options, None), self._conductor
+        self.made = ThreadedConnector(arguments, credentials, CONNECT, conductor, conductor)
         told = []
         self.do(lambda: self.made.connect(limit, told.append))
         until(lambda: told)
@@ -105,6 +109,22 @@ def tls(*, alpn=("h2",), host="127.0.0.1"):
 
 def nothing(target="127.0.0.1:1"):
     return contextlib.nullcontext(target)
+
+
+def test_a_fork_as_a_dial_begins(dialler, monkeypatch):
+    """FK-1: a dial is known to what leaves the parent's alone only once it is complete: any thread may fork."""
+    known, begin = [], CoreDial.begin
+
+    def begins(dial, *arguments):
+        known.append(dial in sys.modules[type(dial).__module__].connections)
+        begin(dial, *arguments)
+
+    monkeypatch.setattr(CoreDial, "begin", begins)
+    with on_a_thread(peer(says(SETTINGS, "hold"))) as (target, _):
+        connection = dialler.dial(target)
+        assert known == [False]
+        assert connection in sys.modules[type(connection).__module__].connections
+        dialler.close()
 
 
 TRUST, STRANGER = client_credentials(), grpc.ssl_channel_credentials(trustme.CA().cert_pem.bytes())

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
 import time
 import weakref
 
 import grpc
 import pytest
 
+from grpc_backoff import OptionError
+from grpc_backoff.grpcio.private import _SINGLE_USE, for_one_channel
 from tests.both_apis.tries import Tries, fails
-from tests.certificates import client_credentials, server_credentials
-from tests.sync.service import place
+from tests.certificates import AUTHORITY, client_credentials, server_credentials
+from tests.sync.service import ROOT, place
 
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
 MADE = weakref.WeakSet()
@@ -83,3 +88,39 @@ def test_without_tls(kind, in_phase, way, server):
     with in_phase(server.target) as channel, pytest.raises(kind.insecure):
         raise channel.begin(way, credentials=credentials("call")).outcome().error
     assert server.servicer.got == []
+
+
+def test_compute_engine(served, service, ours, tmp_path):
+    """CH-8: credentials that grpcio's core can use for one channel only serve any number of connections."""
+    roots = tmp_path / "roots.pem"
+    AUTHORITY.cert_pem.write_to_path(str(roots))
+    with place(up=False) as silent:
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.both_apis.compute_engine", ours.name, str(served.port), str(silent.port)],
+            cwd=ROOT,
+            env=os.environ | {"GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(roots)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    assert service.pairs
+    assert all(("authorization", "Bearer token") in pairs for pairs in service.pairs)
+
+
+def test_compute_engine_before_the_import(ours):
+    """CH-8: such credentials are refused if they were made before this library could note what they consist of."""
+    for_calls = credentials("a")
+    outer = grpc.ChannelCredentials(_SINGLE_USE(for_calls._credentials))
+    with pytest.raises(OptionError, match="created after"), ours.channel("localhost:1", credentials=outer):
+        pass
+
+
+def test_compute_engine_is_used():
+    """CH-8: the first channel uses the credentials themselves, because the core frees only what a channel has used."""
+    made = grpc.compute_engine_channel_credentials(credentials("a"))
+    outer = grpc.composite_channel_credentials(made, credentials("b"))
+    inner = [for_one_channel(outer)._credentials.parts[1], *(for_one_channel(made)._credentials for _ in range(2))]
+    assert inner[0] is made._credentials
+    assert len(set(map(id, inner))) == 3

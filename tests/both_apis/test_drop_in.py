@@ -260,8 +260,42 @@ def test_metadata_received(channel, cancellable):
     assert set(TRAILING) <= set(call.metadata("trailing"))
 
 
+@pytest.mark.parametrize("method", ["Up", "Both"])
+def test_metadata_received_before_the_last_request(channel, kind, method):
+    """CH-1: initial metadata that comes while requests are still to be sent can be read then."""
+    over = threading.Event()
+    way = "Up.future" if (kind.name, method) == ("threads", "Up") else method
+    call = channel.begin(way, (each for each in ("metadata", over)))
+    try:
+        assert set(INITIAL) <= set(call.metadata("initial"))
+        assert not call.done()
+    finally:
+        over.set()
+    assert call.outcome().texts == ["metadata"]
+
+
 def test_a_message_that_is_too_large(in_phase, server):
     """CH-1, RT-2: a response over the size limit fails the call with RESOURCE_EXHAUSTED, without a retry."""
     with in_phase(server.target, [("grpc.max_receive_message_length", 1000)]) as channel:
         assert channel.begin(texts=["a" * 2000]).outcome().code is CODE.RESOURCE_EXHAUSTED
         assert len(server.servicer.got) == 1
+
+
+def test_names_that_other_libraries_read(api, server):
+    """CH-1: the target and the state are also under grpcio's private names, which client libraries read."""
+    states = grpc.ChannelConnectivity
+    with api.channel(server.target) as channel:
+        core = channel.own._channel
+        assert channel.stub.Unary._method == b"/echo.v1.Echo/Unary"
+        if api.name == "threads":
+            assert core.target() == f"dns:///{server.target}".encode()
+        assert core.check_connectivity_state(False) == states.IDLE.value[0]
+        assert core.check_connectivity_state(True) in {states.IDLE.value[0], states.CONNECTING.value[0]}
+        until(lambda: core.check_connectivity_state(False) == states.READY.value[0])
+        if api.name == "asyncio":
+            channel._loop.run(channel.own._close(None))
+            assert core.check_connectivity_state(True) == states.SHUTDOWN.value[0]
+        else:
+            channel.own._close()
+            with pytest.raises(ValueError, match="closed"):
+                core.check_connectivity_state(True)

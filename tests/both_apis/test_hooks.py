@@ -17,7 +17,7 @@ import pytest
 import grpc_backoff
 from grpc_backoff import FailedCall, OptionError, RetryHooks
 from grpc_backoff.aio.hooks import Hooks as AsyncioHooks
-from grpc_backoff.aio.loop_clock import LoopClock
+from grpc_backoff.aio.loops import LoopClock
 from grpc_backoff.decide.calls.call_machine import Hook
 from grpc_backoff.sync.hooks import Hooks as ThreadedHooks
 from tests.echo import EchoStub, Message
@@ -183,13 +183,18 @@ async def test_not_for_the_hooks_own_calls(hooks):
 
 
 async def test_no_coroutine_functions():
-    """CH-10: a coroutine function is refused as a hook for a threaded channel."""
+    """CH-10: a coroutine function, or an object that is called as one, is refused as a hook for a threaded channel."""
 
     async def refresh(_failed):
         return None
 
-    with pytest.raises(OptionError, match=r"RetryHooks\.refresh_credentials"):
-        Threads(refresh_credentials=refresh)
+    class Refresh:
+        async def __call__(self, _failed):
+            return None
+
+    for hook in (refresh, Refresh()):
+        with pytest.raises(OptionError, match=r"RetryHooks\.refresh_credentials"):
+            Threads(refresh_credentials=hook)
 
 
 class Expired(Echo):

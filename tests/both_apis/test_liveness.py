@@ -108,6 +108,20 @@ def test_a_dead_peer_after_a_pause(ready, log):
         assert len(server.servicer.got) == 11, "no call was sent twice"
 
 
+@pytest.mark.parametrize("connections", [1, 2])
+def test_the_deadline_of_a_call_that_waits_for_the_answer(ready, connections):
+    """LV-1, CH-4: a call after a pause whose deadline is sooner than the answer says what it has waited for."""
+    several = [("grpc_backoff.max_connections", connections)]
+    with relayed() as (_, between), ready(between.target, [*options(0.2, within=20), *several]) as channel:
+        assert channel.unary(timeout=20) == "a"
+        until(lambda: is_paused(channel))
+        between.lose()
+        outcome = channel.begin(timeout=0.1).outcome()
+        assert outcome.code is CODE.DEADLINE_EXCEEDED
+        waiting = "Deadline Exceeded while waiting"
+        assert outcome.details == f"{waiting}: {between.target} was asked whether it is alive and has not answered yet"
+
+
 def test_a_pause_with_a_peer_that_lives(ready, log):
     """LV-1, LV-5: after a pause, one liveness call; the connection stays, and the status says why it was asked."""
     with place() as server, ready(server.target, options(0.5)) as channel:
@@ -475,3 +489,15 @@ def test_a_name_whose_addresses_are_back(ours, log, nowhere, monkeypatch, policy
         assert call.outcome().code is CODE.OK
         assert time.monotonic() - back < 8, "1 s for the name and 0.2 s for the attempt"
         log.exactly(AttemptStarted, tried + 1)
+
+
+@pytest.mark.parametrize("error", [OSError("too many open files"), RuntimeError("can't start new thread")], ids=repr)
+def test_a_network_that_cannot_be_watched(ours, monkeypatch, error):
+    """LV-4: the first call of a channel whose watch cannot start dials all the same."""
+
+    def refuse(_tell):
+        raise error
+
+    monkeypatch.setattr("grpc_backoff.engine.network.NetworkWatcher", refuse)
+    with place() as server, ours.channel(server.target, [("grpc_backoff.watch_network", True)]) as channel:
+        assert channel.unary(timeout=20) == "a"

@@ -32,6 +32,7 @@ from tests.both_apis.relay import relay
 from tests.both_apis.test_restarts import CODE
 from tests.certificates import client_credentials, server_credentials
 from tests.echo import Message
+from tests.ports import port_of_localhost
 from tests.sync.service import Echo, dialled, front, place, until
 
 INITIAL = 0.05
@@ -356,11 +357,10 @@ def test_more_connections_for_more_streams(ready, log):
     """PO-8: beyond a server's limit of streams, more connections are opened; then no call of a burst fails."""
     options = [*FAST, ("grpc_backoff.max_connections", 4), ("grpc_backoff.streams_per_connection", 100)]
     with place(threads=400) as server, ready(server.target, options) as channel:
-        held = []
-        while len(log.of(Connected)) < 4:
-            held += [channel.begin("Down", ["then hang"], timeout=60) for _ in range(20)]
-            assert len(held) <= 400
-            time.sleep(0.02)
+        held = [channel.begin("Down", ["then hang"], timeout=60) for _ in range(20)]
+        for connections in (2, 3, 4):
+            held += [channel.begin("Down", ["then hang"], timeout=60) for _ in range(100)]
+            log.until(Connected, connections)
         for call in held:
             call.cancel()
         until(lambda: sum(slot.calls for slot in channel.own.connection_status().connections) == 0)
@@ -557,7 +557,8 @@ def test_a_call_that_enters_as_its_connection_is_condemned(retry, way):
 def test_tls(ready, log, options):
     """PO-6, PO-3: TLS verifies the name of the target for each address, and for a replacement."""
     with (
-        place(credentials=server_credentials(), address="localhost:0") as server,
+        port_of_localhost() as port,
+        place(credentials=server_credentials(), address=f"localhost:{port}") as server,
         ready(f"localhost:{server.bound}", [*FAST, *options], credentials=client_credentials()) as channel,
     ):
         assert channel.unary(timeout=20, wait_for_ready=True) == "a"

@@ -160,10 +160,15 @@ def broken():
     raise RuntimeError("no vault")
 
 
+def leaves():
+    raise SystemExit("no vault")
+
+
 @pytest.mark.parametrize(
     ("function", "reason"),
     [
         (broken, "the function for credentials raised RuntimeError: no vault"),
+        (leaves, "the function for credentials raised SystemExit: no vault"),
         (lambda: None, "the function for credentials returned None, not grpc.ChannelCredentials"),
     ],
 )

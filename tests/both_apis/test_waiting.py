@@ -242,6 +242,13 @@ def test_what_the_core_cannot_use(ours, target, config, stage, said, connections
     assert "gave no reason" not in error.details()
 
 
+def test_a_channel_for_each_request_to_what_the_core_cannot_use(ours):
+    """CH-3, SH-5: later channels do not wait either, because the earlier ones have dialled nothing."""
+    for _ in range(3):
+        with ours.channel("", SLOW) as channel:
+            assert channel.begin(timeout=20).outcome().code is CODE.UNAVAILABLE
+
+
 def over_a_loss(channel, text):
     """Make calls until one is answered, because a call assigned to the breaking connection fails with it (CH-7)."""
     for _ in range(10):

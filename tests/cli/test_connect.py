@@ -13,9 +13,9 @@ import pytest
 import trustme
 
 from grpc_backoff import aio
-from grpc_backoff.cli.report import ChannelReport
+from grpc_backoff.cli.channel_report import ChannelReport
+from grpc_backoff.cli.connect import Watch
 from grpc_backoff.cli.view import open_view
-from grpc_backoff.cli.watch import Watch
 from grpc_backoff.testing.front import FlakyFront, http1_answer, settings_then_close, silent
 from tests.cli.running import LIMIT, check_refused, connect, finished, invoke, line_with, on_terminal, running
 from tests.echo import serving
@@ -294,12 +294,37 @@ def test_a_target_that_names_nothing(target, probe):
     check_refused(invoke("connect", target, "--timeout", "1", *probe), f"target={target!r}: expected ")
 
 
+@pytest.mark.parametrize("probe", [[], ["--probe"]])
+def test_a_target_that_is_a_url(probe):
+    """CH-10: so does a URL; for TLS, the line names the option of the command."""
+    check_refused(invoke("connect", "https://127.0.0.1:1", *probe), "without a URL scheme, and --tls; did you mean")
+
+
 def test_a_file_that_cannot_be_used(monkeypatch):
     """CH-10: so does a file that the environment names, and the line names no option."""
     monkeypatch.setenv("GRPC_BACKOFF_CONFIG", "/no/such/file")
     result = invoke("connect", PEER, "--attempts", "1")
     check_refused(result, "GRPC_BACKOFF_CONFIG")
     assert "--option" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "content", "words"),
+    [
+        (["--option", "grpc.initial_reconnect_backof_ms=5"], "", "did you mean 'grpc.initial_reconnect_backoff_ms'?"),
+        ([], '[methods."a.B"]\nretry = 2\nbackoff = "linear"\n', 'methods."a.B".backoff has no effect without a delay'),
+    ],
+)
+def test_a_warning_is_one_line(monkeypatch, tmp_path, arguments, content, words):
+    """CH-9, BP-2: a warning about an option or a file is one line on standard error, without a place in the code."""
+    file = tmp_path / "backoff.toml"
+    file.write_text(content)
+    monkeypatch.setenv("GRPC_BACKOFF_CONFIG", str(file))
+    result = invoke("connect", PEER, "--attempts", "1", *arguments)
+    assert "1 attempt, 0 connections" in result.stdout
+    assert result.stderr.startswith("Warning: ")
+    assert result.stderr.endswith(f"{words}\n")
+    assert result.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("option", ["nothing", "=1", "\x1b[2J"])

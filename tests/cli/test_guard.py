@@ -144,7 +144,7 @@ EARLY = [
 ]
 LATER = {
     "grpc": ["connect", "127.0.0.1:1"],
-    "grpc_backoff.aio.calls": ["connect", "127.0.0.1:1"],
+    "grpc_backoff.aio.environment": ["connect", "127.0.0.1:1"],
     "grpc._cython": [*DEMO],
     "h2": ["connect", "127.0.0.1:1", "--probe"],
     "grpc_backoff.probe.looks": ["connect", "127.0.0.1:1", "--probe"],
@@ -162,6 +162,29 @@ def test_interrupted_while_it_starts(interrupted, module):
 def test_interrupted_while_a_command_starts(interrupted, module):
     """Ctrl-C while a command imports its modules prints "Aborted!" and exits with status 1."""
     assert interrupted(module, *LATER[module]) == (1, ["", "Aborted!"])
+
+
+def heed_interrupts():
+    """Let a program hear Ctrl-C even if the tests are run with Ctrl-C ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_a_watch_that_is_ended(run, tmp_path, form):
+    """LG-7: Ctrl-C ends `ledger watch` without a word, and the process by the signal: to a shell, status 130."""
+    ledger = ("ledger", "--db", str(tmp_path / "ledger.db"))
+    assert run(*ledger, "migrate", stdout=subprocess.DEVNULL) == (0, [])
+    command = [sys.executable, "-m", "grpc_backoff", *ledger, "watch", "--every", "10ms", *form]
+    how = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "preexec_fn": heed_interrupts}
+    with subprocess.Popen(command, **how) as process:
+        try:
+            assert process.stdout.readline()
+            process.send_signal(signal.SIGINT)
+            assert process.communicate(timeout=LIMIT)[1] == ""
+        finally:
+            process.kill()
+    assert process.returncode == -signal.SIGINT
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("ledger.db-")] == []  # it was closed
 
 
 def test_an_interrupt_that_is_to_be_ignored(interrupted):

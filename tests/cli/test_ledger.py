@@ -11,8 +11,9 @@ from google.protobuf.wrappers_pb2 import StringValue
 
 from grpc_backoff.cli.commands import cli
 from grpc_backoff.decide.calls.call_machine import FailedAttempt
-from grpc_backoff.ledger import Ledger, recording
+from grpc_backoff.ledger import Ledger
 from grpc_backoff.ledger.records import AttemptReport
+from grpc_backoff.ledger.transactions import recording
 from grpc_backoff.policy.presets import RETRY_PRESETS
 from tests.ledger import conftest as databases
 from tests.ledger.steps import fail_many
@@ -135,6 +136,11 @@ def test_replay(url):
     assert read(url, "show", ids[0])["state"] == "pending"
     assert run(url, "replay", "--all", "--method", "shop.Orders/Cancel").stdout == "0 replayed.\n"
     assert run(url, "replay").exit_code == run(url, "replay", "--all", ids[0]).exit_code == 2
+    filtered = ["replay", "--target", "x"], ["replay", "--expired"], ["discard", "--state", "failed"]
+    nearly_none = ["discard", "--target", ""], ["replay", "--method", ""], ["discard", "--older-than", "0"]
+    for command, *flags in (*filtered, *nearly_none):
+        refused = run(url, command, ids[2], *flags)
+        assert (refused.exit_code, refused.stderr) == (2, "Error: filters require --all\n")
     unknown = run(url, "replay", "nonsense")
     assert (unknown.exit_code, "expected an operation id (a UUID)" in unknown.output) == (1, True)
 
@@ -190,7 +196,9 @@ def test_prune(url):
     assert run(url, "prune").stdout == "0 pruned.\n"
     assert run(url, "prune", "--older-than", "0").stdout == "1 pruned.\n"
     assert run(url, "prune", "--older-than", "0", "--failed").stdout == "2 pruned.\n"
-    assert run(url, "prune", "--older-than", "soon").exit_code == 2
+    for time in ("soon", "²"):
+        done = run(url, "prune", "--older-than", time)
+        assert (done.exit_code, f"{time}: expected " in done.output) == (2, True)
 
 
 def test_watch(url):

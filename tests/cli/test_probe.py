@@ -16,9 +16,9 @@ import trustme
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from grpc_backoff.cli.probe import probe, read_arguments
-from grpc_backoff.cli.stages import StageReport
+from grpc_backoff.cli.stage_report import StageReport
 from grpc_backoff.cli.trust import Trust
-from grpc_backoff.cli.view import View
+from grpc_backoff.cli.view import LineView
 from grpc_backoff.policy.presets import CONNECT
 from grpc_backoff.probe.http2 import Http2Connector
 from grpc_backoff.testing.front import FlakyFront, accept_close, settings_only, settings_then_close, silent
@@ -364,7 +364,7 @@ async def test_nothing_is_left():
     """CB-10: a probe in this process leaves nothing behind, whether it succeeds or fails."""
     for behaviour, ready in ((settings_only, True), (accept_close, False)):
         async with FlakyFront(behaviour) as front, nothing_left():
-            assert await probe(Http2Connector(front.target), 20.0, StageReport(View())) is ready
+            assert await probe(Http2Connector(front.target), 20.0, StageReport(LineView())) is ready
 
 
 class Broken(StageReport):
@@ -381,7 +381,7 @@ async def test_a_report_that_raises(behaviour, caplog):
     caplog.clear()
     async with FlakyFront(behaviour) as front, nothing_left():
         with pytest.raises(ValueError, match="AF_INET"):
-            await probe(Http2Connector(front.target), 20.0, Broken(View()))
+            await probe(Http2Connector(front.target), 20.0, Broken(LineView()))
     assert caplog.records == []
 
 

@@ -77,9 +77,10 @@ def test_ending(policy, ending):
     assert run(policy).output.strip().splitlines()[-1].startswith(ending)
 
 
-def test_connections_have_no_jitter_on_the_first_gap():
+@pytest.mark.parametrize("policy", ["grpc", " grpc "])
+def test_connections_have_no_jitter_on_the_first_gap(policy):
     """CB-2: the schedule of gRPC's connection backoff has no jitter in its first gap."""
-    done = run("grpc")
+    done = run(policy)
 
     assert "grpc: gaps between the starts of attempts" in done.output
     assert cells(done.output)[:2] == [

@@ -7,13 +7,12 @@ import json
 import re
 from dataclasses import replace
 
-import pytest
 from rich.console import Console
 
-from grpc_backoff.cli.attempts import AttemptLog, LoggedAttempt, Outcome
+from grpc_backoff.cli.attempt_log import AttemptLog, LoggedAttempt, Outcome
+from grpc_backoff.cli.channel_report import ChannelReport
 from grpc_backoff.cli.live import LiveView
-from grpc_backoff.cli.report import ChannelReport
-from grpc_backoff.cli.view import JsonView, View, duration, printable, reason
+from grpc_backoff.cli.view import JsonView, LineView
 from grpc_backoff.decide.connections import events
 from grpc_backoff.decide.connections.events import ConnectionStatus, Failure, Role, SlotStatus, Stage, State
 from grpc_backoff.decide.connections.slot_events import SlotClosed
@@ -51,16 +50,9 @@ def live_report(width=100):
     return ChannelReport(LiveView(console)), stream
 
 
-def test_printable_leaves_nothing_that_moves_a_terminal():
-    """`printable` escapes control, formatting and line-breaking characters, and keeps letters of all scripts."""
-    text = printable(HOSTILE + "größer 日本")
-    assert text.isprintable()
-    assert text == r"\x1b]0;owned\x07\x1b[2J\x0d\x0afake line\x9b31m\u202eright to left\x7f\u2028[bold]größer 日本"
-
-
 def test_lines_escape_what_a_server_says(capsys):
     """In line output, text from a server is escaped so that each line stays a single printable line."""
-    ChannelReport(View()).show(failed(HOSTILE))
+    ChannelReport(LineView()).show(failed(HOSTILE))
     out = capsys.readouterr().out
     assert out.count("\n") == 1
     assert out.rstrip("\n").isprintable()
@@ -83,21 +75,6 @@ def test_json_escapes_and_still_tells_the_very_text(capsys):
     assert line.isprintable()
     assert json.loads(line)["error"] == HOSTILE
     assert json.loads(line)["took"] == 0.002
-
-
-def test_reason_drops_what_every_failure_begins_with():
-    """`reason` removes the preamble with which the core begins a failure's message."""
-    said = "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:9: Connection refused"
-    assert reason(Failure(Stage.TCP, said)) == "ipv4:127.0.0.1:9: Connection refused"
-    assert reason(Failure(Stage.TCP, "something else: UNKNOWN: x")) == "something else: UNKNOWN: x"
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"), [(None, "?"), (0, "0 ms"), (0.0001, "<1 ms"), (0.2, "200 ms"), (1.5, "1.50 s")]
-)
-def test_duration(seconds, words):
-    """Times below a second are shown in milliseconds, and others in seconds."""
-    assert duration(seconds) == words
 
 
 def test_table_says_a_repeated_reason_once():

@@ -106,6 +106,21 @@ async def test_pyzeebe(server, way, request):
     await channel.close()
 
 
+async def test_xai(server, installed):
+    """CH-1: xai-sdk's asyncio client, with interceptors and retries in a service config, works on our channel."""
+    from xai_sdk import AsyncClient
+    from xai_sdk.proto import models_pb2
+
+    answers(server, "/xai_api.Models/ListLanguageModels", models_pb2.ListLanguageModelsResponse(models=[{"name": "m"}]))
+    client = AsyncClient(api_key="k", api_host=server.target, use_insecure_channel=True)
+
+    async def call():
+        assert [model.name for model in await client.models.list_language_models()] == ["m"]
+
+    await used(server, call, lambda: client._api_channel)
+    await client.close()
+
+
 class Web(http.server.BaseHTTPRequestHandler):
     """Answers every GET request as a healthy service would."""
 

@@ -220,3 +220,19 @@ def test_pymilvus(server, way, request):
     assert handler.list_collections(timeout=20) == ["c"]
     assert channel.connection_status().made == 2
     handler.close()
+
+
+def test_xai(server, installed):
+    """TH-7: after `install()`, xai-sdk's threaded client uses our channel behind its interceptors."""
+    from xai_sdk import Client
+    from xai_sdk.proto import models_pb2
+
+    found = models_pb2.ListLanguageModelsResponse(models=[{"name": "m"}])
+    server.methods["/xai_api.Models/ListLanguageModels"] = lambda request: found.SerializeToString()
+    client = Client(api_key="k", api_host=server.target, use_insecure_channel=True, timeout=20)
+    channel = innermost(client._api_channel)
+    assert [model.name for model in client.models.list_language_models()] == ["m"]
+    server.restart()
+    assert [model.name for model in client.models.list_language_models()] == ["m"]
+    assert channel.connection_status().made == 2
+    client.close()

@@ -1,7 +1,8 @@
-"""The options that limit a core channel to one attempt."""
+"""Options in grpcio's form, and those that limit a core channel to one attempt."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -9,11 +10,14 @@ import pytest
 from grpc_backoff.config.core_options import (
     CORE_LIMIT_SLACK,
     attempt_options,
+    core_traits,
     first_values,
     keepalive_options,
+    key_text,
     milliseconds,
     resolver_configures,
     spreads_calls,
+    typed_pairs,
 )
 from grpc_backoff.decide.connections.dial_times import CORE_JITTER
 from grpc_backoff.policy.presets import CONNECT
@@ -114,3 +118,50 @@ def test_whether_the_resolver_sends_a_service_config(target, options, configures
 def test_milliseconds(seconds, expected):
     """CH-9: a duration in milliseconds never exceeds the range of the core's integers."""
     assert milliseconds(seconds) == expected
+
+
+def test_first_values():
+    """CH-9: if a key occurs twice, as text or bytes, the first value wins; pairs may be lists."""
+    assert first_values([(b"grpc.x", 1), ("grpc.y", 2), ["grpc.x", 3], (b"grpc.y", 4)]) == {"grpc.x": 1, "grpc.y": 2}
+    assert first_values([]) == {}
+
+
+@pytest.mark.parametrize(("key", "text"), [("grpc.x", "grpc.x"), (b"grpc.x", "grpc.x"), (b"\xff", "\ufffd")])
+def test_key_text(key, text):
+    """CH-9: a key in bytes equals the same key as text, and invalid UTF-8 is not an error."""
+    assert key_text(key) == text
+
+
+def test_options_are_known_by_values_and_types():
+    """CH-10: `typed_pairs` distinguishes equal values of different types; for unusual options it returns None."""
+    known = [typed_pairs([("a", value)]) for value in (1, 1.0, True, "1", b"1")]
+    assert len(set(known)) == len(known)
+    assert typed_pairs((("a", 1), ("b", 2))) == typed_pairs([("a", 1), ("b", 2)])
+    assert [typed_pairs([each]) for each in (["a", 1], ("a",), ("a", object()), (1, 1), ("a", [1]), None)] == [None] * 6
+
+
+def config(**content):
+    return ("grpc.service_config", json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "repeats"),
+    [
+        ("a:1", (), True),
+        ("a:1", (config(methodConfig=[{"name": [{}], "waitForReady": True}]),), True),
+        ("a:1", (config(methodConfig=[{"name": [{}], "retryPolicy": {}}]),), False),
+        ("a:1", (("grpc.enable_retries", 0),), False),
+        ("a:1", (("grpc.lb_policy_name", "round_robin"),), False),
+        ("a:1", (("grpc.service_config_disable_resolution", 0),), False),
+        ("xds:///a", (), False),
+    ],
+)
+def test_whether_the_core_repeats_calls(target, options, repeats):
+    """CB-16: the core repeats unsent calls, unless its policies do, it is told not to, or it spreads its calls."""
+    assert core_traits(target, options).repeats is repeats
+
+
+def test_values_that_are_equal():
+    """CH-8: what options mean does not depend on those of an earlier channel: grpcio takes 9000.0 for a pointer."""
+    for value, pings in [(9000.0, False), (9000, True), (9000.0, False)]:
+        assert core_traits("a:1", (("grpc.keepalive_time_ms", value),)).pings is pings

@@ -14,7 +14,7 @@ from grpc_backoff import aio
 from grpc_backoff.config import options
 from grpc_backoff.config.call_policies import REPLAY_LIMIT, CallPolicies, MethodConfig, ServiceConfig
 from grpc_backoff.config.file import read_config
-from grpc_backoff.config.methods import read_call_policies, read_policy, read_retry
+from grpc_backoff.config.methods import read_policy, read_retry
 from grpc_backoff.config.policy_string import parse_policy
 from grpc_backoff.config.service_config import from_service_config
 from grpc_backoff.errors import OptionError, PolicyWarning
@@ -39,6 +39,7 @@ HEDGED = "hedge: 50ms, attempts: 3"
 NATIVE_HEDGED = {"maxAttempts": 3, "hedgingDelay": "0.05s", "nonFatalStatusCodes": ["UNAVAILABLE"]}
 
 WHAT = "a RetryPolicy, a policy name, or a policy string such as 'retry: 5, delay: 1s'"
+LISTED = f"a policy string such as 'retry: 5, delay: 1s', or one of: {', '.join(PRESETS)}"
 NAMES = "'package.Service/Method', 'package.Service' or '*'"
 WORDS = "a policy string such as 'retry: 5, delay: 1s, backoff: linear'"
 FILE = """
@@ -85,9 +86,8 @@ def entry_of(*paths, **more):
 
 def read_both(retry=None, budget=None, core=(), config=None):
     """Return a channel's policies for calls, and its options for grpcio without the idle timeout."""
-    setup = options.read_options(core, config=config)
-    setup = read_call_policies(retry, budget, setup._replace(core_options=setup.core_options[:-1]))
-    return setup.call_policies, setup.core_options
+    setup = options.read_options(core, config=config, retry=retry, retry_budget=budget)
+    return setup.call_policies, setup.core_options[:-1]
 
 
 def read(*given, **named):
@@ -208,7 +208,8 @@ def _paths(entry):
         (RetryBudget(1, 1), f"retry=RetryBudget(max_tokens=1.0, token_ratio=1.0): expected {WHAT}"),
         ("", f"retry='': expected {WHAT}"),
         ("standrad", "retry='standrad': expected the name of a policy; did you mean 'standard'?"),
-        ("xyz", f"retry='xyz': expected one of: {', '.join(PRESETS)}"),
+        ("xyz", f"retry='xyz': expected {LISTED}"),
+        ("3", f"retry='3': expected {LISTED}"),
         ("retry: 5,", f"retry='retry: 5,': expected {WORDS}"),
         ("delay: 1s, dely: 2s", "unknown setting 'dely': did you mean 'delay'?"),
         ({"a.B/C": None}, f'retry."a.B/C"=None: expected {WHAT}'),
@@ -271,7 +272,7 @@ def test_no_effect(config, retry, remark):
         read(retry, config=config)
 
     assert [str(warning.message) for warning in caught] == [remark]
-    assert (caught[0].filename, caught[0].lineno) == (__file__, read_both.__code__.co_firstlineno + 3)
+    assert (caught[0].filename, caught[0].lineno) == (__file__, read_both.__code__.co_firstlineno + 2)
 
 
 @pytest.mark.parametrize(
@@ -731,3 +732,27 @@ def test_nothing_about_jitter(retry):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         read(retry)
+
+
+@pytest.mark.parametrize("text", [" standard ", "retry: 5, delay: 1s, jitter: full"])
+def test_a_text_is_the_same_everywhere(text):
+    """BP-2: what `parse_policy` accepts, the argument `retry` accepts, with the same meaning."""
+    assert read_retry("retry", text, None) == parse_policy(text)
+
+
+@pytest.mark.parametrize("text", [" ", "standrd ", "standard, fixed", "retry 5, delay 1s", "retry=5", "retry: 5,"])
+def test_a_wrong_text_is_the_same_everywhere(text):
+    """BP-2: what `parse_policy` refuses, the argument `retry` refuses in the same words."""
+    words = []
+    for key, read in (("retry", lambda: read_retry("retry", text, None)), ("policy", lambda: parse_policy(text))):
+        with pytest.raises(OptionError) as caught:
+            read()
+        words.append(str(caught.value).removeprefix(f"{key}="))
+    assert words[0] == words[1]
+
+
+@pytest.mark.parametrize("name", ["with, comma", "with: colon"])
+def test_a_policy_of_the_file_with_any_name(tmp_path, name):
+    """BP-3: a policy of the file can be named, whatever its name looks like."""
+    config = config_of(tmp_path, f'[policies."{name}"]\nretry = 2\n')
+    assert read(name, config=config).argument["*"].max_attempts == 3

@@ -66,6 +66,7 @@ BAD_VALUES = [
     (MAX, 0, "0"),
     (MAX, b"5", "b'5'"),
     (MIN, -20000, "-20000"),
+    (MIN, False, "False"),
     (FIXED, 0, "0"),
     (FIXED, "1s", "'1s'"),
     (IDLE, -1, "-1"),
@@ -113,6 +114,18 @@ def test_bad_value(key, value, shown):
         read_options([(key, value)])
 
     assert (caught.value.key, caught.value.value) == (key, value)
+
+
+def test_a_limit_of_0():
+    """CH-9: a limit of 0 ms, which published clients set, means 100 ms, as in C-core."""
+    assert read_options([(MIN, 0)]).policy.min_connect_timeout == 0.1
+
+
+@pytest.mark.parametrize("option", [("grpc.x", "\ud800"), ("grpc.\ud800", 1)])
+def test_text_that_the_core_cannot_take(option):
+    """CH-10: what is not Unicode is refused at creation, with grpcio's kind of error."""
+    with pytest.raises(UnicodeEncodeError):
+        read_options([option])
 
 
 @pytest.mark.parametrize(
@@ -296,28 +309,28 @@ def test_keys_of_others(key):
 )
 def test_core_hears_idle_timeout(given, policy, told):
     """CB-14: grpcio gets the effective idle timeout, exactly once; a policy given as an argument overrides options."""
-    assert read_options(given, policy).core_options == ((IDLE, told),)
+    assert read_options(given, policy=policy).core_options == ((IDLE, told),)
 
 
 def test_policy_overrides_options():
     """BP-3: a policy given as an argument overrides the options."""
     policy = replace(CONNECT, stable_after=3.0)
 
-    assert read_options([("grpc_backoff.stable_after", 5), (INITIAL, 10)], policy).policy is policy
+    assert read_options([("grpc_backoff.stable_after", 5), (INITIAL, 10)], policy=policy).policy is policy
 
 
 @pytest.mark.parametrize("key", [INITIAL, "grpc_backoff.jitter", "grpc_backoff.nothing"])
 def test_options_checked_beside_policy(key):
     """CH-10: options are checked even if a policy argument overrides them."""
     with pytest.raises(OptionError):
-        read_options([(key, "x")], CONNECT)
+        read_options([(key, "x")], policy=CONNECT)
 
 
 @pytest.mark.parametrize("policy", [GRPC, "grpc", 0, {}])
 def test_no_policy(policy):
     """CH-10: an object that is not a connect policy is rejected, even if it is falsy."""
     with pytest.raises(OptionError, match=exactly(f"policy={policy!r}: expected a ConnectPolicy")):
-        read_options([], policy)
+        read_options([], policy=policy)
 
 
 def test_keys_listed():
@@ -408,7 +421,7 @@ def test_file_checked_beside_policy(file):
     file.write_text("[connection]\njitter = 2\n")
 
     with pytest.raises(ConfigError, match=r"connection\.jitter"):
-        read_options([("grpc_backoff.config", file)], CONNECT)
+        read_options([("grpc_backoff.config", file)], policy=CONNECT)
 
 
 TARGETS = """
@@ -486,10 +499,10 @@ def test_effective_of_an_argument():
     """BP-3: if a whole policy is given as an argument, the argument is the source of all its values."""
     policies = [CONNECT, *(replace(CONNECT, backoff=retry.backoff) for retry in RETRY_PRESETS.values())]
     for policy in policies:
-        values = read_options([(INITIAL, 100)], policy).values
+        values = read_options([(INITIAL, 100)], policy=policy).values
         assert {str(value) for part, value in values.items() if part not in POOL} == {"argument"}
         assert told(values)["max_delay"] == (policy.backoff.cap, "argument")
-    assert told(read_options([], CONNECT).values)["multiplier"] == (1.6, "argument")
+    assert told(read_options([], policy=CONNECT).values)["multiplier"] == (1.6, "argument")
 
 
 def test_fixed_backoff():

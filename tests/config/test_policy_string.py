@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from grpc_backoff.config.file import read_config
 from grpc_backoff.config.methods import read_retry
 from grpc_backoff.config.policy_string import parse_policy, read_string
-from grpc_backoff.config.settings import CONNECTING, resolve_retry
+from grpc_backoff.config.resolving import resolve_retry
+from grpc_backoff.config.settings import CONNECTING
 from grpc_backoff.errors import OptionError, PolicyWarning
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.jitter import Additive, Equal, Full, NoJitter, Proportional, Scaled
@@ -94,6 +95,13 @@ def test_backoff(text, backoff):
 def test_limits(text, limits):
     """BP-2: all other settings are parsed; `retry` counts the attempts after the first."""
     assert parse_policy(f"delay: 1s, {text}") == replace(ONE_SECOND, **limits)
+
+
+@pytest.mark.parametrize("given", [3, None, b"standard", ["standard"]])
+def test_no_text(given):
+    """CH-10: what is no text is refused by name, as the argument `retry` of a channel refuses it."""
+    with pytest.raises(OptionError, match=r"policy=.*: expected a policy name, or a policy string such as"):
+        parse_policy(given)
 
 
 @pytest.mark.parametrize("key", [setting.name for setting in RETRYING])

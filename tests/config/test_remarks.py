@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import _thread
+import subprocess
+import sys
 import threading
 import types
 
@@ -33,6 +35,26 @@ def test_every_remark():
 
     assert [str(warning.message) for warning in caught] == ["a has no effect", "b has no effect"]
     assert {warning.filename for warning in caught} == {__file__}
+
+
+DAEMON = """
+import sys
+import grpc_backoff
+from grpc_backoff.errors import PolicyWarning
+sys.stderr.close()
+try:
+    grpc_backoff.insecure_channel("127.0.0.1:1", retry="retry: 3, delay: 10ms").close()
+except PolicyWarning:
+    print("a warning")
+"""
+
+
+@pytest.mark.parametrize(("action", "told"), [("always", ""), ("error", "a warning\n")])
+def test_stderr_is_closed(action, told):
+    """BP-2: a warning that cannot be written, because a daemon has closed stderr, refuses no setting."""
+    command = [sys.executable, "-W", f"{action}::UserWarning", "-c", DAEMON]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    assert done.stdout == told
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ ALONE = {
     "docs/howto/chaos.md": ("tests/docs/test_chaos.py", 4),
     "docs/get-started.md": ("tests/docs/test_get_started.py", 3),
     "docs/interop.md": ("tests/docs/test_code.py", 1),
-    "docs/ledger.md": ("tests/docs/test_code.py", 6),  # the SQL: tests/ledger/test_postgres.py
+    "docs/ledger.md": ("tests/docs/test_code.py", 6),  # the SQL: tests/ledger/stores/postgres/test_store.py
     "docs/policies.md": ("tests/test_policies_page.py", 2),
     "docs/retries.md": ("tests/test_retries_page.py", 10),  # the last three: tests/docs/test_recipes.py
     "docs/threads.md": ("tests/docs/test_code.py", 1),

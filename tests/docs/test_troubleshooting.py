@@ -22,6 +22,7 @@ from grpc_backoff.testing.front import FlakyFront, accept_close, http1_answer, s
 from tests.certificates import AUTHORITY, client_credentials, server_credentials
 from tests.docs.pages import read
 from tests.peers import openssl_peer, peer, says
+from tests.ports import port_of_localhost
 from tests.programs import output
 from tests.proxies import need, running, unused_port
 
@@ -42,11 +43,12 @@ async def serving(credentials=None, health=None):
     server = grpc.aio.server()
     if health is not None:
         server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("grpc.health.v1.Health", health)])
-    address = "localhost:0"
-    port = server.add_secure_port(address, credentials) if credentials else server.add_insecure_port(address)
-    await server.start()
-    yield f"localhost:{port}"
-    await server.stop(None)
+    with port_of_localhost() as port:
+        address = f"localhost:{port}"
+        _ = server.add_secure_port(address, credentials) if credentials else server.add_insecure_port(address)
+        await server.start()
+        yield address
+        await server.stop(None)
 
 
 @contextlib.asynccontextmanager
@@ -263,10 +265,11 @@ def handled(handler, *options):
         server = grpc.aio.server(options=options)
         methods = {"Place": grpc.unary_unary_rpc_method_handler(handler)}
         server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("shop.Orders", methods)])
-        port = server.add_insecure_port("localhost:0")
-        await server.start()
-        yield f"localhost:{port}"
-        await server.stop(None)
+        with port_of_localhost() as port:
+            server.add_insecure_port(f"localhost:{port}")
+            await server.start()
+            yield f"localhost:{port}"
+            await server.stop(None)
 
     return serve
 

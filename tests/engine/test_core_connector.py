@@ -2,46 +2,30 @@
 
 from __future__ import annotations
 
-import json
-
 import grpc
 import pytest
 
+from grpc_backoff.config.core_options import CoreArguments
 from grpc_backoff.engine.core_connector import BaseConnector
+from grpc_backoff.engine.spares import SpareKey
 from grpc_backoff.policy.presets import CONNECT
 
 RETRIES = ("grpc.enable_retries", 0)
 
 
-def config(**content):
-    return ("grpc.service_config", json.dumps(content))
-
-
-@pytest.mark.parametrize(
-    ("target", "options", "guards"),
-    [
-        ("a:1", (), True),
-        ("a:1", (config(methodConfig=[{"name": [{}], "waitForReady": True}]),), True),
-        ("a:1", (config(methodConfig=[{"name": [{}], "retryPolicy": {}}]),), False),
-        ("a:1", (RETRIES,), False),
-        ("a:1", (("grpc.lb_policy_name", "round_robin"),), False),
-        ("a:1", (("grpc.service_config_disable_resolution", 0),), False),
-        ("xds:///a", (), False),
-    ],
-)
-def test_the_guard(target, options, guards):
-    """CB-16: the guard turns the core's retries off, unless policies of the core, or several connections, need them."""
-    connector = BaseConnector(target, None, options, None, CONNECT, home=None)
-    connector.guard_next()
-    assert connector.guards is guards
-    assert (RETRIES in connector._options_for(1.0)) is (guards or RETRIES in options)
+def test_the_guard():
+    """CB-16: the guard turns the core's retries off."""
+    connector = BaseConnector(CoreArguments("a:1", (), None), None, CONNECT, None, None)
+    assert RETRIES not in connector._options_for(1.0)
+    connector.guards = True
+    assert RETRIES in connector._options_for(1.0)
 
 
 class Connector(BaseConnector):
     """A connector whose channels are only what they were made with."""
 
-    def make_channel(self, made_with):
-        return made_with
+    def make_channel(self, arguments):
+        return arguments
 
 
 @pytest.mark.parametrize(
@@ -57,10 +41,10 @@ class Connector(BaseConnector):
 )
 def test_whose_channels_may_be_spare(options, credentials, familiar, spare):
     """SH-8: those of a series without credentials, unless the channel shares nothing, or the core spreads its calls."""
-    connector = Connector("a:1", credentials, options, None, CONNECT, home="home")
+    connector = Connector(CoreArguments("a:1", options, None), credentials, CONNECT, None, "home")
     connector.familiar = familiar
-    made_with = "a:1", connector._options_for(5.0), None
-    assert connector.channel_for(5.0) == (made_with, None, ("home", made_with) if spare else None)
+    arguments = CoreArguments("a:1", connector._options_for(5.0), None)
+    assert connector.channel_for(5.0) == (arguments, None, SpareKey("home", arguments) if spare else None)
 
 
 def test_the_key_of_a_spare_channel():
@@ -74,7 +58,7 @@ def test_the_key_of_a_spare_channel():
         ("a:1", (), None, "another", False),
         ("a:1", (), None, "home", True),
     ]:
-        connector = Connector(target, None, options, compression, CONNECT, home=home)
+        connector = Connector(CoreArguments(target, options, compression), None, CONNECT, None, home)
         connector.familiar, connector.guards = True, guards
         keys.add(connector.channel_for(5.0)[2])
     assert len(keys) == 6

@@ -11,7 +11,8 @@ import trustme
 
 from grpc_backoff import Failure, Stage, tls_files
 from grpc_backoff.config.credentials import TLSFiles
-from grpc_backoff.engine.credentials import Files, FileWatch, Function, security_of, time_to_read
+from grpc_backoff.engine.credentials import FilesSource, FileWatch, FunctionSource, security_of, time_to_read
+from grpc_backoff.grpcio.private import _SINGLE_USE
 from tests.sync.service import until
 
 CREDENTIALS = grpc.ssl_channel_credentials()
@@ -27,8 +28,8 @@ def outcome(source):
 def test_what_secures_a_channel():
     """PO-10: grpc's own credentials stay what they are."""
     assert security_of(CREDENTIALS) is CREDENTIALS
-    assert isinstance(security_of(tls_files("ca.pem")), Files)
-    assert isinstance(security_of(lambda: CREDENTIALS), Function)
+    assert isinstance(security_of(tls_files("ca.pem")), FilesSource)
+    assert isinstance(security_of(lambda: CREDENTIALS), FunctionSource)
     with pytest.raises(TypeError, match=r"^credentials=None: expected grpc.ChannelCredentials"):
         security_of(None)
 
@@ -59,7 +60,7 @@ def test_one_thread():
         go_on.wait(20)
         return CREDENTIALS
 
-    source = Function(function)
+    source = FunctionSource(function)
     for _ in range(3):
         source.read(told.put)
     go_on.set()
@@ -74,7 +75,7 @@ def test_a_thread_that_cannot_start(monkeypatch):
     def fail(_work, _name):
         raise RuntimeError("can't start new thread")
 
-    source, watch, files = Function(lambda: CREDENTIALS), FileWatch(), Files(tls_files("ca.pem"))
+    source, watch, files = FunctionSource(lambda: CREDENTIALS), FileWatch(), FilesSource(tls_files("ca.pem"))
     with monkeypatch.context() as patch:
         patch.setattr("grpc_backoff.base.threads.start", fail)
         assert outcome(source) == Failure(Stage.CREDENTIALS, "no thread could be started")
@@ -93,7 +94,7 @@ def closed(_outcome):
 def test_a_reader_whose_loop_is_closed():
     """PO-12: the others still get the outcome."""
     go_on, told = threading.Event(), SimpleQueue()
-    source = Function(lambda: go_on.wait(20) and CREDENTIALS)
+    source = FunctionSource(lambda: go_on.wait(20) and CREDENTIALS)
     source.read(closed)
     source.read(told.put)
     go_on.set()
@@ -119,7 +120,7 @@ def path(tmp_path):
 
 def test_changes(path):
     """PO-10: each usable change is reported once, also if an attempt has already read it."""
-    source, watching = Files(TLSFiles(str(path), None, None, 0.02)), Watching()
+    source, watching = FilesSource(TLSFiles(str(path), None, None, 0.02)), Watching()
     source.watch(watching.changed)
     first = outcome(source)
     trustme.CA().cert_pem.write_to_path(path)
@@ -135,7 +136,7 @@ def test_changes(path):
 
 def test_forgotten(path):
     """PO-12: a channel that is garbage-collected is no longer watched for."""
-    source, watching = Files(TLSFiles(str(path), None, None, 0.02)), Watching()
+    source, watching = FilesSource(TLSFiles(str(path), None, None, 0.02)), Watching()
     source.watch(watching.changed)
     del watching
     until(lambda: "grpc-backoff-files" not in {thread.name for thread in threading.enumerate()})
@@ -143,7 +144,15 @@ def test_forgotten(path):
 
 def test_no_credentials(tmp_path):
     """PO-10: files that were never usable are a failure of the stage `credentials`."""
-    source = Files(TLSFiles(str(tmp_path / "none"), None, None, 60))
+    source = FilesSource(TLSFiles(str(tmp_path / "none"), None, None, 60))
     failure = outcome(source)
     assert isinstance(failure, Failure)
     assert failure.stage is Stage.CREDENTIALS
+
+
+def test_credentials_that_serve_one_channel():
+    """CH-8, PO-10: an attempt fails if the function returns credentials that grpcio's core takes only once."""
+    made = grpc.ChannelCredentials(_SINGLE_USE(grpc.access_token_call_credentials("a")._credentials))
+    refused = outcome(FunctionSource(lambda: made))
+    assert isinstance(refused, Failure)
+    assert "created after" in refused.reason

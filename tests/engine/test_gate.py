@@ -21,11 +21,11 @@ def test_shut_and_opened():
     """LV-1: while a gate is shut, calls find no READY channel; it may be shut and opened any number of times."""
     gate = Open()
     for _ in range(2):
-        gate.hold(shut=False)
-        assert (gate.check(False), gate.held) == (READY, None)
+        gate.set_gate(shut=False)
+        assert (gate.check(False), gate.gated) == (READY, None)
     for _ in range(2):
-        gate.hold(shut=True)
-        assert (gate.check(False), gate.held) == (IDLE, gate.really)
+        gate.set_gate(shut=True)
+        assert (gate.check(False), gate.gated) == (IDLE, gate.really)
     for _ in range(2):
-        gate.hold(shut=False)
-        assert (gate.check, gate.held) == (gate.really, None)
+        gate.set_gate(shut=False)
+        assert (gate.check, gate.gated) == (gate.really, None)

@@ -36,7 +36,7 @@ class Pool:
     def last_used(self):
         return self.used
 
-    def at(self, when, callback):
+    def call_at(self, when, callback):
         assert self.callback is None, "there is one timer at a time"
         self.due, self.callback = when, callback
         return self

@@ -8,8 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from grpc_backoff.decide.connections.liveness_machine import CallWaits, LivenessMachine, LivenessPhase, News
-from grpc_backoff.engine.core_connector import Reporting, unheard
-from grpc_backoff.engine.gate import LivenessReply
+from grpc_backoff.engine.gate import LivenessReply, Reporting, unheard
 from grpc_backoff.engine.liveness import ConnectionWatch
 from grpc_backoff.engine.watches import LivenessWatches
 from grpc_backoff.policy.pooling import PoolPolicy
@@ -26,7 +25,7 @@ class Pool:
     def alive(self):
         return self.up
 
-    def at(self, when, callback):
+    def call_at(self, when, callback):
         self.timers.append(callback)
         return self
 
@@ -41,7 +40,7 @@ class Pool:
     def quiet(self):
         return self.silence
 
-    def set_gate(self, _connection, *, shut):
+    def set_gate(self, _number, _connection, *, shut):
         self.done.append("shut" if shut else "open")
 
     def ask(self, within, tell):

@@ -22,7 +22,7 @@ class Calls:
     def now(self):
         return self.at
 
-    def wake_at(self, at, work):
+    def call_at(self, at, work):
         timer = Timer(at, work)
         self.timers.append(timer)
         return timer

@@ -9,7 +9,7 @@ import pytest
 
 from grpc_backoff.connection.connector import Loss
 from grpc_backoff.decide.connections import connection_machine as m
-from grpc_backoff.decide.connections.events import Failure, Stage, State
+from grpc_backoff.decide.connections.events import State
 from grpc_backoff.decide.connections.happened import ChannelKey
 from grpc_backoff.engine.manager import ConnectionManager
 from grpc_backoff.engine.registry import Registry
@@ -86,24 +86,6 @@ def test_another_step_of_the_key_goes_first(registry):
         one.membership.group.stepping = False
     other.due.pop()()
     assert m.StartAttempt in other.done
-
-
-class Broken:
-    def random(self):
-        raise ZeroDivisionError
-
-
-def test_a_generator_that_raises_leaves_a_timer(registry, caplog):
-    """CB-5: an exception in a step is logged, and a timer is set if nothing else would wake the manager."""
-    manager = Manager(registry)
-    manager.feed(m.ConnectionWanted())
-    manager.feed(m.ConnectFailed(Failure(Stage.TCP, "refused"), busy=True))
-    manager._rng = Broken()
-    manager._clock._now += 2
-    manager.done.clear()
-    manager.feed(m.TimerFired(busy=True))
-    assert manager.done == [m.ArmTimer]
-    assert "a step of the connection to target raised" in caplog.text
 
 
 def test_a_loss_is_counted_once(registry):

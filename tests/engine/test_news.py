@@ -43,9 +43,9 @@ class Pool:
 def test_a_sleep(monkeypatch, late, suspended, heard):
     """LV-4: a timer that is late by more than 10 s, or a suspended machine, is news; the next tick is planned."""
     loop, pool, now = Loop(), Pool(), time.monotonic()
-    monkeypatch.setattr(news.time, "monotonic", lambda: now)
+    monkeypatch.setattr(news, "monotonic", lambda: now)
     monkeypatch.setattr(news, "slept", lambda: 5.0)
-    sleeper = news.Sleeper(loop)
+    sleeper = news.SleepWatch(loop)
     sleeper.join(pool)
     now = loop.due + late
     monkeypatch.setattr(news, "slept", lambda: 5.0 + suspended)
@@ -54,6 +54,43 @@ def test_a_sleep(monkeypatch, late, suspended, heard):
     assert loop.due > now
     sleeper.leave(pool)
     assert loop.callback is None, "CB-10: no timer is left"
+
+
+@pytest.mark.parametrize("error", [OSError("too many open files"), ImportError("no such module")], ids=repr)
+def test_no_modules(monkeypatch, error):
+    """CH-12: where what a sleep needs cannot be imported, the next tick tries again, and none raises."""
+    loop, pool, now = Loop(), Pool(), time.monotonic()
+
+    def refuse():
+        raise error
+
+    monkeypatch.setattr(news, "monotonic", lambda: now)
+    sleeper = news.SleepWatch(loop)
+    sleeper.join(pool)
+    with monkeypatch.context() as patched:
+        patched.setattr(news, "load_liveness", refuse)
+        now = loop.due + 11
+        loop.callback()
+    assert pool.heard == []
+    now = loop.due + 11
+    loop.callback()
+    assert pool.heard == [(WOKE, True)]
+
+
+def test_a_stopped_clock(monkeypatch):
+    """CB-12: no tick follows one that comes at once, as while a library for tests has stopped the loop's clock."""
+    loop, now = Loop(), time.monotonic()
+    monkeypatch.setattr(news, "monotonic", lambda: now)
+    sleeper, pools = news.SleepWatch(loop), [Pool(), Pool()]
+    sleeper.join(pools[0])
+    tick, loop.callback = loop.callback, None
+    tick()
+    assert loop.callback is None
+    sleeper.join(pools[1])
+    assert loop.callback is not None, "the next channel starts it again"
+    now = loop.due + 11
+    loop.callback()
+    assert [pool.heard for pool in pools] == [[(WOKE, True)]] * 2
 
 
 def test_the_program_says_so():

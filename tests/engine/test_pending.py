@@ -19,7 +19,7 @@ class Manager:
     takes_calls = True
     is_paid = False
     made = 1
-    waits_for_room = False
+    waits_for_room = waits_for_answer = False
     time = 0.0
 
     def __init__(self, state=State.TRANSIENT_FAILURE, becomes=None, failure=None):
@@ -28,11 +28,16 @@ class Manager:
         self.failure = failure
         self.wanted = 0
 
+    @property
+    def pool(self):
+        """The manager itself: on asyncio, a queue asks a channel's share for its pool."""
+        return self
+
     def want(self):
-        """Change the state if the test says so; return whether it is TRANSIENT_FAILURE, as a channel's share does."""
+        """Change the state if the test says so; return it."""
         self.wanted += 1
         self.state = self.becomes or self.state
-        return self.state is State.TRANSIENT_FAILURE
+        return self.state
 
     @property
     def is_failing(self):

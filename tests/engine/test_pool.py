@@ -4,40 +4,14 @@ from __future__ import annotations
 
 import json
 
-from grpc_backoff import Closed, Connected, State
-from grpc_backoff.engine.pool import SlotReceiver
+from grpc_backoff.config.channel_setup import ChannelSetup
 from grpc_backoff.engine.setup import PoolSetup
 from grpc_backoff.policy.pooling import PoolPolicy
 from grpc_backoff.policy.presets import CONNECT
 
 
-def setup(policy=CONNECT, **how):
-    return PoolSetup("target", policy, PoolPolicy(), clock=None, rng=None, **how)
-
-
-class Pool:
-    def __init__(self):
-        self.pending, self.told = [1, 2], []
-
-    def serves(self, number):
-        self.told.append(number)
-
-    hear = changed = failed = lambda self, *told: self.told.append(told)
-
-
-def test_a_receiver_without_a_pool():
-    """PO-12: what a manager reports after its slot was closed goes nowhere, so that it keeps nothing alive."""
-    pool = Pool()
-    receiver = SlotReceiver(pool, 3, "a")
-    assert len(receiver) == 2
-    for pool_now in (pool, None):
-        receiver.pool = pool_now
-        receiver.release()
-        receiver.fail()
-        receiver.changed(State.READY)
-        receiver.hear(Closed(target="t", at=0.0, attempt=1, lived=None))
-        receiver.hear(Connected(target="t", at=0.0, attempt=1, took=0.0, connections=1))
-    assert (len(receiver), len(pool.told)) == (0, 5)
+def setup(key=None, target="target", options=(), **pool):
+    return PoolSetup(ChannelSetup(target, CONNECT, PoolPolicy(**pool), None, None, options, ()), None, key)
 
 
 def test_the_key_of_an_endpoint():
@@ -52,7 +26,7 @@ def test_options_are_derived_once(monkeypatch):
     read, loads = [], json.loads
     monkeypatch.setattr(json, "loads", lambda text, **how: read.append(text) or loads(text, **how))
     options = (("grpc.service_config", '{"loadBalancingConfig": [{"round_robin": {}}]}'),)
-    made = PoolSetup("ipv4:127.0.0.1:1,127.0.0.1:2", CONNECT, PoolPolicy(round_robin=True), None, None, options)
-    assert [made.dialled(endpoint)[0] for endpoint in made.addresses] == ["ipv4:127.0.0.1:1", "ipv4:127.0.0.1:2"]
-    assert ("grpc.service_config", "{}") in made.dialled("127.0.0.1:1")[1]
+    made = setup(target="ipv4:127.0.0.1:1,127.0.0.1:2", options=options, round_robin=True)
+    assert [made.dialled(endpoint).target for endpoint in made.addresses] == ["ipv4:127.0.0.1:1", "ipv4:127.0.0.1:2"]
+    assert ("grpc.service_config", "{}") in made.dialled("127.0.0.1:1").options
     assert len(read) == 1

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import threading
+from queue import SimpleQueue
 
 import pytest
 
@@ -50,6 +52,24 @@ def test_one_thread_for_a_name(asked):
     resolve(resolver, "name", told.append)
     until(lambda: len(told) == 12)
     assert len(asked) == 4
+
+
+@pytest.mark.parametrize("kind", [ValueError, asyncio.CancelledError])
+def test_a_resolution_that_raises(monkeypatch, kind):
+    """PO-7: whatever getaddrinfo raises, the resolution fails, and the next one of the name asks again."""
+    resolver, told, answers = SingleFlight("resolver", Stage.RESOLVE), SimpleQueue(), []
+
+    def getaddrinfo(*_how, **_more):
+        if not answers:
+            answers.append((socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 1)))
+            raise kind("odd")
+        return answers
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    resolve(resolver, "name", told.put)
+    assert told.get(timeout=20) == Failure(Stage.RESOLVE, f"{kind.__name__}: odd")
+    resolve(resolver, "name", told.put)
+    assert told.get(timeout=20) == ("127.0.0.1:1",)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot fork")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 
 import pytest
@@ -9,9 +10,10 @@ import pytest
 from grpc_backoff.base import threads
 from grpc_backoff.decide.connections import dial_times
 from grpc_backoff.engine import spares
+from grpc_backoff.engine.spares import SpareKey
 from tests.sync.service import until
 
-KEY = ("home", "a server")
+KEY = SpareKey("home", "a server")
 
 
 class Channel:
@@ -47,8 +49,8 @@ def test_the_next_dial_takes_it(kept):
     """SH-8: once, and only a dial of the same kind."""
     one = Channel()
     kept.keep(KEY, one)
-    assert kept.take(("home", "another server")) is None
-    assert kept.take(("another home", "a server")) is None
+    assert kept.take(SpareKey("home", "another server")) is None
+    assert kept.take(SpareKey("another home", "a server")) is None
     assert kept.take(KEY) is one
     assert kept.take(KEY) is None
     assert not one.closed
@@ -83,7 +85,7 @@ def test_a_thread_closes_many(kept, monkeypatch):
     monkeypatch.setattr(threads, "start", lambda *how: (started.append(how), start(*how)))
     channels = [Channel() for _ in range(20)]
     for number, channel in enumerate(channels):
-        kept.keep(("home", number), channel)
+        kept.keep(SpareKey("home", number), channel)
     until(lambda: all(channel.closed for channel in channels))
     assert len(started) == 1
 
@@ -96,10 +98,10 @@ def test_a_peer_that_ends_a_connection(kept, monkeypatch, found):
     if found == "when the next dial asks":
         assert kept.take(KEY) is None
     until(lambda: one.closed)
-    assert kept.avoids(KEY[1])
+    assert kept.avoids(KEY.arguments)
     assert not kept.avoids("another server")
     monkeypatch.setattr(kept, "_now", lambda: time.monotonic() + 10.1)
-    assert not kept.avoids(KEY[1])
+    assert not kept.avoids(KEY.arguments)
     kept.avoid("another server")
     assert list(kept._avoided) == ["another server"]
 
@@ -127,6 +129,19 @@ def test_no_thread(kept, monkeypatch):
     one, two = Channel(), Channel()
     with monkeypatch.context() as patched:
         patched.setattr(threads, "start", refuse)
+        kept.keep(KEY, one)
+    assert one.closed == 1
+    kept.keep(KEY, two)
+    assert kept.take(KEY) is two
+
+
+@pytest.mark.usefixtures("unhurried")
+def test_no_modules(kept, monkeypatch):
+    """CH-12: where the package is out of reach, as after a change of the root, nothing is kept."""
+    one, two = Channel(), Channel()
+    with monkeypatch.context() as patched:
+        patched.delattr("grpc_backoff.base.threads")
+        patched.setitem(sys.modules, "grpc_backoff.base.threads", None)
         kept.keep(KEY, one)
     assert one.closed == 1
     kept.keep(KEY, two)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 
-from grpc_backoff.grpcio.poller import Polling
+from grpc_backoff.grpcio.aio_private import Polling
 
 
 async def test_what_grpcio_starts_is_kept_while_somebody_needs_it():

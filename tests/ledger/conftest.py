@@ -78,10 +78,10 @@ async def opened_store(url, settings=SETTINGS, **how):
 
 def open_store(url, settings=SETTINGS, **how):
     if url.startswith("postgresql:"):
-        from grpc_backoff.ledger.postgres import PostgresStore
+        from grpc_backoff.ledger.stores.postgres.store import PostgresStore
 
         return PostgresStore(url, settings)
-    from grpc_backoff.ledger.sqlite import SQLiteStore
+    from grpc_backoff.ledger.stores.sqlite import SQLiteStore
 
     return SQLiteStore(url, settings, **how)
 

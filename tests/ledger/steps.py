@@ -8,8 +8,9 @@ import random
 
 from grpc_backoff.config.policy_string import parse_policy
 from grpc_backoff.decide.calls.call_machine import FailedAttempt
-from grpc_backoff.ledger import claiming, queries, recording, submitting
 from grpc_backoff.ledger.records import AttemptReport, Filter
+from grpc_backoff.ledger.transactions import claiming, queries, recording, submitting
+from grpc_backoff.ledger.transitions import ledger_policy
 from grpc_backoff.policy.presets import RETRY_PRESETS
 from tests.ledger.conftest import execute, submission
 
@@ -21,7 +22,7 @@ CHANCE = random.Random(1)
 
 
 def policy_of(text):
-    return parse_policy(text)
+    return ledger_policy(parse_policy(text))
 
 
 async def claimed(store, limit=1, lease=30.0):

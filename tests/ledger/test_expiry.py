@@ -7,23 +7,13 @@ import time
 import pytest
 
 from grpc_backoff import OptionError
-from grpc_backoff.ledger import (
-    Filter,
-    Ledger,
-    LedgerHooks,
-    OperationExpired,
-    OperationState,
-    claiming,
-    manual,
-    queries,
-    recording,
-    sync,
-)
+from grpc_backoff.ledger import Filter, Ledger, LedgerHooks, OperationExpired, OperationState, sync
 from grpc_backoff.ledger.records import AttemptReport
+from grpc_backoff.ledger.transactions import claiming, counting, manual, order_keys, queries, recording
 from tests.echo import Message
 from tests.ledger.conftest import SETTINGS, connected
+from tests.ledger.delivery.test_delivery import at_work, until
 from tests.ledger.steps import QUICK, SHOP, UNAVAILABLE, claimed, expired, failed, one, submitted
-from tests.ledger.test_delivery import at_work, until
 
 PAST = 1.0
 FAR = 4e9
@@ -42,8 +32,8 @@ async def test_it_expires(store):
     assert [(each.id, each.state, each.not_after) for each in ended] == [(late, OperationState.EXPIRED, PAST)]
     assert ended[0].finished is not None
     assert await claiming.expire(store, SHOP, 10) == []
-    assert (await queries.queue(store, SHOP)).counts[OperationState.EXPIRED] == 1
-    assert (await queries.queue(store, SHOP)).length == 2
+    assert (await counting.queue(store, SHOP)).counts[OperationState.EXPIRED] == 1
+    assert (await counting.queue(store, SHOP)).length == 2
     assert await claiming.next_due(store, SHOP) is None
     assert [each.why for each in await queries.ready(store, Filter(ids=(late,)), 1, lambda _: QUICK)] == ["expired"]
 
@@ -61,7 +51,7 @@ async def test_its_order_key_goes_on(store):
     """LG-15, LG-17: the successors of an expired operation go on, also if they were set aside."""
     first, second = await submitted(store, 1, 2, order_key="k")
     [held] = await claimed(store)
-    await claiming.set_aside(store, SHOP, 10, 10)
+    await order_keys.set_aside(store, SHOP, 10, 10)
     await failed(store, held)
     await _let_expire(store, first)
 

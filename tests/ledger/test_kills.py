@@ -8,6 +8,9 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.timeout(220)
+"""In seconds: each test starts a dozen interpreters, which takes 10 s on an idle machine, and 100 s on a busy one."""
+
 
 def measured(*arguments):
     done = subprocess.run(
@@ -15,7 +18,7 @@ def measured(*arguments):
         stdout=subprocess.PIPE,
         text=True,
         check=True,
-        timeout=110,
+        timeout=200,
     )
     return json.loads(done.stdout.splitlines()[-1])
 

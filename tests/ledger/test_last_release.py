@@ -16,8 +16,8 @@ import pytest
 from grpc_backoff.ledger import Filter, Ledger, OperationState
 from tests.echo import Message
 from tests.ledger.conftest import SETTINGS
+from tests.ledger.delivery.test_delivery import FAST, at_work
 from tests.ledger.steps import eventually
-from tests.ledger.test_delivery import FAST, at_work
 
 RELEASE = "0.2.0"
 NUMBER = 20

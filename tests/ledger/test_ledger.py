@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tracemalloc
 from dataclasses import replace
+from random import Random
 
 import grpc
 import pytest
@@ -26,10 +27,8 @@ from grpc_backoff.ledger import (
     OperationExhausted,
     OperationRetried,
     OperationState,
-    claiming,
-    recording,
-    submitting,
 )
+from grpc_backoff.ledger.transactions import claiming, order_keys, recording, submitting
 from tests.ledger.conftest import SETTINGS, locking, submission
 from tests.ledger.steps import fail_many
 
@@ -213,14 +212,39 @@ async def test_busy_is_raised_where_one_asks(ledger, monkeypatch):
     ("url", "how", "message"),
     [
         ("mysql://localhost/x", {}, "expected a path, sqlite:///path or postgresql://"),
+        (
+            "application_name=shop password=hunter2 options=a://b",
+            {},
+            "expected a path, sqlite:///path or postgresql://",
+        ),
+        ("user:hunter2@host://name", {}, "expected a path, sqlite:///path or postgresql://"),
         ("unused.db", {"hooks": object()}, "expected a LedgerHooks"),
+        ("unused.db", {"rng": Random}, "rng=.*: expected a source of random numbers"),
+        (
+            "unused.db",
+            {"listeners": [print, asyncio.sleep]},
+            r"listeners\[1\]=.*: expected a function .* not a coroutine",
+        ),
         ("unused.db", {"settings": replace(SETTINGS, policy="nowhere")}, "nowhere"),
     ],
 )
 async def test_what_is_not_opened(url, how, message):
     """LG-9, LG-14: an unsupported URL, hooks of another type, and settings with an unknown policy are refused."""
-    with pytest.raises(OptionError, match=message):
+    with pytest.raises(OptionError, match=message) as caught:
         await Ledger.open(url, **how)
+
+    assert "hunter2" not in str(caught.value)
+
+
+async def test_a_path_like_a_connection_string(tmp_path):
+    """LG-9: the path of an SQLite file may have directories such as `user=shop`, which libpq's syntax has as well."""
+    file = tmp_path / "user=shop" / "service=x.db"
+    file.parent.mkdir()
+
+    async with await Ledger.open(file):
+        pass
+
+    assert file.exists()
 
 
 async def test_readiness_with_the_files_parameters(url, tmp_path):
@@ -332,7 +356,7 @@ async def test_what_follows_a_write_fails(ledger, later, act, monkeypatch):
     async def failing(*_):
         raise LedgerUnavailableError("gone")
 
-    monkeypatch.setattr(claiming if later == "take_up" else ledger.store, later, failing)
+    monkeypatch.setattr(order_keys if later == "take_up" else ledger.store, later, failing)
 
     assert await act(ledger, id_) in ([id_], True, 1)
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from grpc_backoff.ledger.rows import decode_metadata, encode_metadata, unsendable
+from grpc_backoff.ledger.stores.rows import decode_metadata, encode_metadata, unsendable
 
 
 def test_metadata_as_text():
@@ -21,11 +21,11 @@ def test_metadata_as_text():
     [
         ("x", ["", "a b~"], [b"raw", "\xe9", "a\n", "a\x7f", 7]),
         ("x-bin", [b"", b"\x00\n"], ["abc", None]),
-        (7, [], ["a"]),
+        *((key, [], ["a"]) for key in (7, "", "X", "x y", "x\n", "\xe9", b"x")),
     ],
 )
 def test_what_grpc_sends(key, sent, unsent):
-    """LG-11: metadata needs bytes for keys that end with -bin and printable ASCII for other keys."""
+    """LG-11: metadata needs legal keys, bytes for those that end with -bin and printable ASCII for others."""
     assert [unsendable(key, value) for value in sent] == [None] * len(sent)
     assert None not in [unsendable(key, value) for value in unsent]
 

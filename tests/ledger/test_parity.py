@@ -11,10 +11,10 @@ import psycopg
 import pytest
 
 from grpc_backoff.decide.calls.call_machine import FailedAttempt
-from grpc_backoff.ledger import claiming, queries, recording, submitting
 from grpc_backoff.ledger.parameters import parameters
 from grpc_backoff.ledger.records import AttemptReport, Filter, Lease
 from grpc_backoff.ledger.schema import migrations
+from grpc_backoff.ledger.transactions import claiming, queries, recording, submitting
 from grpc_backoff.ledger.transitions import fallback, ledger_policy
 from grpc_backoff.policy.jitter import JITTERS, NoJitter
 from grpc_backoff.policy.presets import RETRY_PRESETS

@@ -10,8 +10,8 @@ import pytest
 from grpc_backoff import HedgingPolicy, OptionError, PolicyWarning, parse_policy
 from grpc_backoff.config.file import read_config
 from grpc_backoff.ledger import Ledger, LedgerLimitError
-from grpc_backoff.ledger.ledger import open_store
 from grpc_backoff.ledger.parameters import policy_text
+from grpc_backoff.ledger.stores.urls import open_store
 from grpc_backoff.policy.presets import RETRY_PRESETS
 from tests.echo import EchoStub, Message
 from tests.ledger.conftest import SETTINGS
@@ -78,6 +78,8 @@ async def test_what_submit_refuses(stub):
     for given, kind, message in cases:
         with pytest.raises(kind, match=message):
             PREPARING.prepared(*given)
+    with pytest.raises(TypeError, match=r"^prepared\(\) got an unexpected keyword argument 'key'"):
+        PREPARING.prepared("t", "/m/m", b"", key="a")
     await plain.close()
 
 

@@ -9,27 +9,17 @@ import grpc
 import pytest
 
 from grpc_backoff.decide.calls.call_machine import FailedAttempt
-from grpc_backoff.ledger import (
-    Filter,
-    Ledger,
-    LedgerSchemaError,
-    LedgerStateError,
-    OperationState,
-    claiming,
-    queries,
-    recording,
-    submitting,
-    sync,
-)
+from grpc_backoff.ledger import Filter, Ledger, LedgerSchemaError, LedgerStateError, OperationState, sync
 from grpc_backoff.ledger.parameters import policy_text
 from grpc_backoff.ledger.records import AttemptReport
+from grpc_backoff.ledger.transactions import claiming, counting, queries, recording, submitting
 from grpc_backoff.ledger.transitions import ledger_policy
 from grpc_backoff.policy.presets import RETRY_PRESETS
 from tests.echo import Message
 from tests.ledger import previous
 from tests.ledger.conftest import SETTINGS, connected, execute, open_store, opened_store, submission
+from tests.ledger.delivery.test_delivery import FAST, at_work, until
 from tests.ledger.steps import QUICK, SHOP, STEPS, eventually, expired
-from tests.ledger.test_delivery import FAST, at_work, until
 
 
 async def test_tables_of_the_previous_version(url):
@@ -217,7 +207,7 @@ async def test_leases_in_tables_of_the_previous_version(older):
         [again] = await claiming.reclaim(ledger.store, SHOP, "me", 30.0, ())
         await expired(older, 3600)
         [lost] = await recording.lost(ledger.store, SHOP, lambda _: QUICK, 10, first=True)
-        await ledger.store.look(SHOP)
+        await claiming.find_floor(ledger.store, SHOP)
 
     assert {claimed.id, again.id, lost.id} == {told.id}
     assert lost.state is OperationState.WAITING
@@ -237,7 +227,7 @@ async def test_both_versions_side_by_side(both):
     ended = Counter()
 
     async def ours():
-        while (await queries.queue(store, None)).length:
+        while (await counting.queue(store, None)).length:
             operations = await claiming.claim(store, SHOP, 5, "ours", 30.0)
             await asyncio.sleep(0.005)  # an attempt
             failures = [None if each.attempts >= 2 else FailedAttempt("UNAVAILABLE") for each in operations]
@@ -252,7 +242,7 @@ async def test_both_versions_side_by_side(both):
 
     async def theirs():
         async with previous.Deliverer(url) as deliverer:
-            while (await queries.queue(store, None)).length:
+            while (await counting.queue(store, None)).length:
                 taken = await deliverer.claim(SHOP, 5)
                 await asyncio.sleep(0.005)
                 for id_, token in taken:

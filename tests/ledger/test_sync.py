@@ -20,8 +20,8 @@ from grpc_backoff.ledger import ledger as core
 from grpc_backoff.ledger.sync import Ledger
 from tests.both_apis.loops import on_a_thread
 from tests.echo import EchoStub, Message, serving
+from tests.ledger.delivery.test_delivery import FAST
 from tests.ledger.shop import Shop
-from tests.ledger.test_delivery import FAST
 
 METHOD = "/shop.Orders/Place"
 
@@ -121,6 +121,20 @@ def test_a_hook_calls_the_ledger(url):
             until(ledger, told.id, OperationState.SUCCEEDED)
 
     assert shop.executed == {"a": 1, "b": 1}
+
+
+def test_a_hook_that_is_an_object(url):
+    """LG-7: a hook may be an object whose class has `async def __call__`; it is awaited."""
+    seen = []
+
+    class Notify:
+        async def __call__(self, operation):
+            seen.append(operation.code)
+
+    with Ledger.open(url, settings=FAST, hooks=LedgerHooks(on_exhausted=Notify())) as ledger:
+        ledger.record_failure(ledger.submit("t", METHOD, b"x").id, "INVALID_ARGUMENT")
+
+    assert seen == ["INVALID_ARGUMENT"]
 
 
 def test_a_listener_that_calls_the_ledger(url):

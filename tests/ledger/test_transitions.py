@@ -11,21 +11,13 @@ from hypothesis import strategies as st
 from grpc_backoff.decide.calls.call_machine import FailedAttempt
 from grpc_backoff.decide.calls.events import WaitSource
 from grpc_backoff.decide.calls.server_hint import ServerHint
-from grpc_backoff.ledger.records import (
-    FINISHED,
-    LOST,
-    AttemptReport,
-    Operation,
-    OperationAttempt,
-    OperationState,
-    Recorded,
-)
+from grpc_backoff.ledger.operation import FINISHED, LOST, Operation, OperationAttempt, OperationState
+from grpc_backoff.ledger.records import AttemptReport, Recorded
 from grpc_backoff.ledger.transitions import (
     Change,
     LockedRow,
-    after_failure,
     after_loss,
-    after_success,
+    after_report,
     fallback,
     ledger_policy,
     recalled,
@@ -48,8 +40,8 @@ RUNNING = locked(OperationState.IN_PROGRESS, lease_token=4)
 UNAVAILABLE = FailedAttempt("UNAVAILABLE")
 
 
-def fail(standing=RUNNING, token=4, failure=UNAVAILABLE, policy=STEPS_OF_THREE, draw=0.5, can_refresh=False):
-    return after_failure(policy, standing, token, failure, draw=draw, can_refresh=can_refresh)
+def fail(standing=RUNNING, token=4, failure=UNAVAILABLE, policy=STEPS_OF_THREE, draw=0.5):
+    return after_report(standing, AttemptReport("id", token, policy, failure, draw=draw))
 
 
 def told_to_wait(seconds, source):
@@ -85,12 +77,9 @@ def test_failures(failure, attempts, state, delay, source, reason):
 
 def test_the_first_unauthenticated_is_retried_at_once():
     """LG-8, RT-4: the first UNAUTHENTICATED is retried at once with new credentials, the second by the schedule."""
-    first = fail(failure=FailedAttempt("UNAUTHENTICATED"), can_refresh=True)
-    second = fail(
-        RUNNING._replace(attempts=1, step=first.step, refreshed=first.refreshed),
-        failure=FailedAttempt("UNAUTHENTICATED"),
-        can_refresh=True,
-    )
+    unauthenticated = FailedAttempt("UNAUTHENTICATED", can_refresh=True)
+    first = fail(failure=unauthenticated)
+    second = fail(RUNNING._replace(attempts=1, step=first.step, refreshed=first.refreshed), failure=unauthenticated)
 
     assert (first.state, first.delay, first.source, first.refreshed) == (
         OperationState.WAITING,
@@ -125,7 +114,7 @@ def test_a_late_failure_moves_nothing(state):
 @pytest.mark.parametrize("token", [None, 3, 4])
 def test_a_success_counts_whenever_it_comes(state, token):
     """LG-6: a late success counts, except for an operation that was discarded."""
-    change = after_success(locked(state, lease_token=4), token)
+    change = after_report(locked(state, lease_token=4), AttemptReport("id", token, STEPS))
 
     assert change.state is (OperationState.DISCARDED if state is OperationState.DISCARDED else OperationState.SUCCEEDED)
 
@@ -196,7 +185,9 @@ HINTS = st.none() | st.builds(
     ServerHint, st.none() | st.floats(0, 99), st.sampled_from([WaitSource.PUSHBACK, WaitSource.RETRY_AFTER])
 )
 CODES = st.sampled_from(["UNAVAILABLE", "ABORTED", "INTERNAL", "UNAUTHENTICATED"])
-FAILED = st.builds(FailedAttempt, CODES, HINTS, st.booleans(), st.just(False), st.just(False), st.booleans())
+FAILED = st.builds(
+    FailedAttempt, CODES, HINTS, st.booleans(), st.just(False), st.just(False), st.booleans(), st.booleans()
+)
 """The failures that a ledger can see: no hint has the source `schedule`, and no attempt is refused or committed."""
 
 
@@ -216,7 +207,7 @@ FAILED = st.builds(FailedAttempt, CODES, HINTS, st.booleans(), st.just(False), s
 )
 def test_invariants(policy, standing, token, failure, draw):
     """LG-1, LG-2: only a report that counts changes the state, and a delay is always within the policy's bounds."""
-    change = after_failure(policy, standing, token, failure, draw=draw, can_refresh=True)
+    change = fail(standing, token, failure, policy, draw)
 
     assert change.live == standing.is_live(token)
     assert change.live or change.state == standing.state
@@ -259,15 +250,11 @@ def row(change, standing, report):
         st.floats(0, 1e4),
     ),
     st.none() | FAILED,
-    st.booleans(),
 )
-def test_what_a_row_says_of_a_lost_answer(policy, standing, failure, can_refresh):
+def test_what_a_row_says_of_a_lost_answer(policy, standing, failure):
     """LG-7: if the answer to a report is lost, the operation's row still yields the same result and reason."""
-    report = AttemptReport("id", standing.lease_token, policy, failure, None, can_refresh, 0.5)
-    if failure is None:
-        change = after_success(standing, report.token)
-    else:
-        change = after_failure(policy, standing, report.token, failure, draw=0.5, can_refresh=can_refresh)
+    report = AttemptReport("id", standing.lease_token, policy, failure, draw=0.5)
+    change = after_report(standing, report)
     operation, attempts = row(change, standing, report)
     heard = Recorded(
         "id",

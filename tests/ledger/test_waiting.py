@@ -9,12 +9,13 @@ import grpc
 import pytest
 
 from grpc_backoff import OptionError
-from grpc_backoff.ledger import Ledger, LedgerStateError, OperationState, claiming, recording, sync
+from grpc_backoff.ledger import Ledger, LedgerStateError, OperationState, sync
 from grpc_backoff.ledger.records import AttemptReport
+from grpc_backoff.ledger.transactions import claiming, recording
 from tests.echo import Message
 from tests.ledger.conftest import SETTINGS, dump
+from tests.ledger.delivery.test_delivery import FAST, at_work
 from tests.ledger.steps import QUICK, SHOP
-from tests.ledger.test_delivery import FAST, at_work
 
 S = grpc.StatusCode
 PATH = "/shop.Orders/Place"

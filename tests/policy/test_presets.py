@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from grpc_backoff.config.policy_string import parse_policy
-from grpc_backoff.config.settings import resolve_connect
+from grpc_backoff.config.resolving import resolve_connect
 from grpc_backoff.config.sources import source_of
 from grpc_backoff.policy.backoff import BackoffPolicy
 from grpc_backoff.policy.connect import ConnectPolicy, Reconnect

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import queue
+import sys
 import threading
 import time
 from queue import Empty, SimpleQueue
@@ -10,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from grpc_backoff.sync.conductor import Conductor, take
+from grpc_backoff.sync.conductor import Conductor
 from tests.sync.service import until
 
 
@@ -47,26 +49,13 @@ def test_timers(conductor):
     assert done[1][1] >= now + 0.06
 
 
-@pytest.mark.parametrize("others", [0, 500])
-def test_cancelled_timers_do_not_pile_up(conductor, others):
-    """CB-13: cancelled timers are removed even if others remain, and the remaining ones still fire."""
-    fired, due = [], conductor.now() + 1000
-    for _ in range(others):
-        conductor.call_at(due, int)
-    for _ in range(5000):
-        conductor.call_at(due, int).cancel()
-    conductor.call_at(conductor.now(), lambda: fired.append(len(conductor._timers._kept)))
-    until(lambda: fired)
-    assert others <= fired[0] < 200 + 2 * others
-
-
 def test_timers_do_not_wake_the_thread(conductor, monkeypatch):
     """TH-5: a timer that is due after the thread wakes anyway does not wake it, and fires in its turn."""
     fired, turns, turn = [], [], conductor._turn
     conductor.join(fired.append)
     conductor.call_at(conductor.now() + 1.0, lambda: fired.append(1))
-    until(lambda: conductor._timers.wakes < conductor.now() + 10)
-    monkeypatch.setattr(conductor, "_turn", lambda *how: turns.append(1) or turn(*how))
+    until(lambda: conductor._agenda.timers.wakes < conductor.now() + 10)
+    monkeypatch.setattr(conductor, "_turn", lambda until: turns.append(1) or turn(until))
     for _ in range(50):
         conductor.call_at(conductor.now() + 60, int).cancel()
     conductor.call_at(conductor.now() + 1.2, lambda: fired.append(2))
@@ -82,6 +71,21 @@ def test_what_raises_harms_nobody(conductor, caplog):
     conductor.call_at(conductor.now() + 0.01, done.set)
     assert done.wait(20)
     assert caplog.text.count("ZeroDivisionError") == 2
+
+
+def test_what_exits_harms_nobody(conductor, caplog):
+    """TH-5: the thread goes on after a program's clock, or whatever it calls, has raised what is no `Exception`."""
+    done = []
+
+    def cancel():
+        raise asyncio.CancelledError
+
+    for work in (sys.exit, cancel, lambda: done.append(threading.current_thread())):
+        conductor.post(work)
+        conductor.call_at(conductor.now(), work)
+    until(lambda: len(done) == 2)
+    assert len(set(done)) == 1
+    assert [caplog.text.count(f"\n{name}") for name in ("SystemExit", "asyncio.exceptions.CancelledError")] == [2, 2]
 
 
 def test_its_life(conductor):
@@ -213,8 +217,8 @@ def _fail(_thread):
     raise RuntimeError("can't start new thread")
 
 
-def test_looks(conductor):
-    """TH-5: a watched object is polled five times a second until it is unwatched."""
+def test_polling(conductor):
+    """TH-5: an object is polled five times a second until that is stopped."""
 
     class Looked:
         looks = 0
@@ -224,9 +228,9 @@ def test_looks(conductor):
 
     looked = Looked()
     conductor.join(looked)
-    conductor.post(lambda: conductor.watch(looked))
+    conductor.post(lambda: conductor.poll(looked))
     until(lambda: looked.looks >= 2)
-    conductor.post(lambda: conductor.unwatch(looked))
+    conductor.post(lambda: conductor.stop_polling(looked))
     conductor.leave(looked)
     seen = looked.looks
     time.sleep(0.3)
@@ -241,24 +245,6 @@ def test_stopped(conductor):
     conductor.post(lambda: answers.put("answer"))
     assert len(threads()) == before
     assert conductor.take(answers, 20) == "answer"
-
-
-def test_taking_from_a_queue():
-    """TH-5: `take` respects its timeout even after thousands of items, which `SimpleQueue.get` alone does not."""
-
-    def look():
-        for _ in range(10_000):
-            queue.put(1)
-            assert queue.get() == 1
-            with pytest.raises(Empty):
-                take(queue, 1e-6)
-        done.set()
-
-    queue, done = SimpleQueue(), threading.Event()
-    threading.Thread(target=look, daemon=True).start()
-    assert done.wait(60)
-    queue.put(2)
-    assert take(queue, None) == 2
 
 
 def test_queues_that_are_replaced_after_the_import(conductor, monkeypatch):
@@ -276,4 +262,4 @@ def test_queues_that_are_replaced_after_the_import(conductor, monkeypatch):
     conductor.post(lambda: done.append(3))
     until(lambda: len(done) == 3)
     assert sorted(done) == [1, 2, 3]
-    assert type(conductor._work) is Replaced
+    assert type(conductor._agenda.work) is Replaced

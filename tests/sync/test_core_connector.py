@@ -8,10 +8,11 @@ import time
 import grpc
 import pytest
 
+from grpc_backoff.config.core_options import CoreArguments
 from grpc_backoff.decide.connections import dial_times
 from grpc_backoff.decide.connections.dial_machine import IDLE, READY, SHUTDOWN
 from grpc_backoff.engine.spares import SPARES
-from grpc_backoff.grpcio.sync_private import close_channel
+from grpc_backoff.grpcio.sync_private import _conditions, close_channel
 from grpc_backoff.sync.conductor import Conductor
 from grpc_backoff.sync.core_connector import CoreConnector
 from grpc_backoff.testing.front import healthy, silent
@@ -28,7 +29,7 @@ def conductor():
 
 
 def connector(conductor, target, **policy):
-    return CoreConnector(target, None, (), None, connect_policy(**policy), clock=conductor, conductor=conductor)
+    return CoreConnector(CoreArguments(target, (), None), None, connect_policy(**policy), conductor, conductor)
 
 
 def run(conductor, work):
@@ -91,7 +92,7 @@ def test_the_end_of_a_connection(conductor):
         made.lost = told.set
         connection = outcome(conductor, made)
         token = object()
-        connection.calls.add(token)
+        connection.calls.enter(token)
         peer.break_all()
         until(lambda: not connection.alive())
         connection.failed(grpc.StatusCode.UNAVAILABLE, "Socket closed")
@@ -102,6 +103,52 @@ def test_the_end_of_a_connection(conductor):
         connection.ended(token)
         until(lambda: made.open == set())
     until(lambda: dialled() == [])
+
+
+@pytest.fixture
+def locked():
+    """Return a function that locks a connection's channel in another thread, as one that begins a call does.
+
+    It returns a function that unlocks it.
+    """
+    ends, threads = threading.Event(), []
+
+    def lock(connection):
+        has_begun = threading.Event()
+
+        def begin():
+            (condition,) = _conditions(connection.channel)
+            with condition:
+                has_begun.set()
+                ends.wait(60)
+
+        threads.append(threading.Thread(target=begin))
+        threads[-1].start()
+        assert has_begun.wait(20)
+        return ends.set
+
+    yield lock
+    ends.set()
+    for thread in threads:
+        thread.join(20)
+
+
+def test_a_call_that_does_not_begin(conductor, locked):
+    """TH-5: while a call holds its channel, because the core repeats it (CB-16), the conductor goes on without it."""
+    with place() as server:
+        made = connector(conductor, server.target)
+        lost = threading.Event()
+        made.lost = lost.set
+        connection = outcome(conductor, made)
+        assert run(conductor, connection.alive)
+        unlock = locked(connection)
+        for _ in range(3):
+            run(conductor, connection.look)
+        assert run(conductor, connection.alive)
+        server.kill()
+        unlock()
+        assert lost.wait(20)
+        close(conductor, made)
 
 
 def test_a_redial_takes_no_new_call(conductor):
@@ -138,9 +185,9 @@ def test_a_call_at_a_shut_gate(conductor):
     with place() as server:
         made = connector(conductor, server.target)
         connection = outcome(conductor, made)
-        run(conductor, lambda: connection.hold(shut=True))
+        run(conductor, lambda: connection.set_gate(shut=True))
         assert not connection.entered(object())
-        run(conductor, lambda: connection.hold(shut=False))
+        run(conductor, lambda: connection.set_gate(shut=False))
         assert run(conductor, connection.loss) is None
         assert connection.entered(object())
         close(conductor, made)
@@ -168,7 +215,7 @@ def test_left_alone(conductor):
         run(conductor, connection.retire)
         connection.ended(object())
         time.sleep(0.05)
-        assert connection.retired
+        assert connection.calls.retired
         assert not connection.alive()
         assert len(dialled()) == 1
         close(conductor, made)

@@ -16,7 +16,7 @@ import pytest
 
 import grpc_backoff
 from grpc_backoff import AttemptStarted
-from grpc_backoff.testing.front import settings_then_close
+from grpc_backoff.testing.front import settings_then_close, silent
 from tests.both_apis.api import backoff_ms
 from tests.both_apis.log import Log
 from tests.echo import EchoStub, Message
@@ -232,6 +232,40 @@ def test_single_threaded_streams(kind, phase, server):
         assert call.code() is OK
 
 
+@pytest.mark.parametrize("how", ["refused", "timed out"])
+def test_a_single_threaded_stream_that_fails_before_its_connection(kind, how):
+    """TH-1: what reads it gets the error, not what makes it, so an interceptor gets a call that it can read."""
+    options = [(grpc.experimental.ChannelOptions.SingleThreadedUnaryStream, 1)]
+    code = grpc.StatusCode.UNAVAILABLE if how == "refused" else grpc.StatusCode.DEADLINE_EXCEEDED
+    made = []
+
+    class Interceptor(grpc.UnaryStreamClientInterceptor):
+        def intercept_unary_stream(self, continuation, details, request):
+            made.append(continuation(details, request))
+            return made[-1]
+
+    with front(silent) as peer, kind.insecure_channel(peer.target, options=options) as channel:
+        if how == "refused":
+            peer.refuse()
+        intercepted = grpc.intercept_channel(channel, Interceptor())
+        call = EchoStub(intercepted).Down(Message(), timeout=20 if how == "refused" else 0.3)
+        assert iter(call) is made[0]
+        assert isinstance(call, grpc.Call | grpc.Future)
+        for _ in range(2):
+            with pytest.raises(grpc.RpcError) as raised:
+                next(call)
+            assert raised.value.code() is code
+        assert kind is not grpc_backoff or how != "refused" or isinstance(raised.value, grpc_backoff.NoConnectionError)
+        assert call.code() is call.exception().code() is code
+        assert call.details() == raised.value.details()
+        assert (call.done(), call.running(), call.is_active(), call.cancelled()) == (True, False, False, False)
+        assert not call.initial_metadata()
+        assert call.traceback() is not None
+        with pytest.raises(grpc.RpcError):
+            call.result()
+        assert not call.cancel()
+
+
 @pytest.mark.parametrize("waits", [False, True])
 @pytest.mark.parametrize("cycle", ["none", "itself", "callback"])
 def test_a_single_threaded_stream_that_is_dropped(server, waits, cycle):
@@ -264,3 +298,12 @@ def test_a_single_threaded_stream_that_has_begun_is_no_answer():
                 with pytest.raises(grpc.RpcError):
                     texts(EchoStub(channel).Down(Message(text="a"), wait_for_ready=True, timeout=20))
         assert min(log.gaps()) >= 0.29
+
+
+def test_names_that_other_libraries_read(kind, server):
+    """TH-1: a threaded channel's target and its last known state are also under grpcio's private names."""
+    with kind.insecure_channel(server.target) as channel:
+        if hasattr(channel, "_target"):  # newer releases of grpcio
+            assert channel._target == server.target
+        channel.subscribe(lambda _state: None, try_to_connect=True)
+        until(lambda: channel._connectivity_state.connectivity is grpc.ChannelConnectivity.READY)

@@ -6,16 +6,17 @@ Behaviour that they share with asyncio calls is tested in `tests/both_apis`.
 from __future__ import annotations
 
 import operator
+import sys
 import threading
+from queue import SimpleQueue
 
 import grpc
 import pytest
 
 import grpc_backoff
 from grpc_backoff import CallRetried, RetriesExhaustedError
-from grpc_backoff.sync import call as call_module
+from grpc_backoff.sync import attempts, hedging
 from grpc_backoff.sync import channel as channel_module
-from grpc_backoff.sync import hedging
 from grpc_backoff.sync.conductor import Conductor
 from grpc_backoff.sync.pump import needs_pump
 from tests.echo import EchoStub, Message
@@ -24,7 +25,7 @@ from tests.sync.service import place, until
 
 def test_cancel_while_an_attempt_is_being_made(server, monkeypatch):
     """TH-3, TH-6: cancelling a call also cancels an attempt that is just starting."""
-    made, cancelled, make = threading.Event(), threading.Event(), call_module.BackgroundAttempts.make
+    made, cancelled, make = threading.Event(), threading.Event(), attempts.BackgroundAttempts.make
 
     def slowly(*how):
         attempt = make(*how)
@@ -32,7 +33,7 @@ def test_cancel_while_an_attempt_is_being_made(server, monkeypatch):
         cancelled.wait(20)
         return attempt
 
-    monkeypatch.setattr(call_module.BackgroundAttempts, "make", slowly)
+    monkeypatch.setattr(attempts.BackgroundAttempts, "make", slowly)
     with grpc_backoff.insecure_channel(server.target) as channel:
         future = EchoStub(channel).Unary.future(Message(text="hang"))
         assert made.wait(20)
@@ -140,3 +141,18 @@ def test_callbacks_of_hedged_streams(server, monkeypatch, count):
         stream.add_callback(called.set)
         assert called.wait(10)
         assert len(list(stream)) == count
+
+
+@pytest.mark.parametrize("up", [True, False], ids=["answered", "refused"])
+def test_a_callback_that_exits(up):
+    """CH-1: a callback that raises SystemExit keeps neither other callbacks nor later calls from being served."""
+    ended = SimpleQueue()
+    with place(up=up) as server, grpc_backoff.insecure_channel(server.target) as channel:
+        unary = EchoStub(channel).Unary
+        call = unary.future(Message(text="a"))
+        call.add_done_callback(lambda _call: sys.exit(1))
+        call.add_done_callback(ended.put)
+        assert ended.get(timeout=20) is call
+        if not up:
+            server.start()
+        assert unary.future(Message(text="b"), wait_for_ready=True).result(20).text == "b"

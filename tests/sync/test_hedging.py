@@ -28,7 +28,7 @@ def elsewhere(call, *given, **how):
 
 
 def left_copies():
-    return [polled for polled in CONDUCTOR._polled if type(polled).__name__ == "_OwnCopy"]
+    return [polled for polled in CONDUCTOR._agenda._polled if type(polled).__name__ == "_OwnCopy"]
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import grpc_backoff
-from tests.base.test_conditions import interrupted
+from tests.base.test_threads import interrupted
 from tests.echo import EchoStub, Message
 
 PROGRAM = Path(__file__).with_name("interrupted.py")
@@ -52,7 +52,7 @@ def test_no_lock_stays(server, retry):
             assert not interrupted(call.done, 1)
 
 
-@pytest.mark.parametrize("where", ["grpc_backoff.sync.call.guard_call", "grpc_backoff.sync.multicallables.follow"])
+@pytest.mark.parametrize("where", ["attempts.guard_call", "core_connector.Entry.follow"])
 @pytest.mark.parametrize("retry", [None, "retry: 3, delay: 10ms"])
 def test_no_place_stays_taken(server, monkeypatch, where, retry):
     """TH-6, PO-14: a future or a response stream that is interrupted while it is made takes up no room."""
@@ -64,7 +64,7 @@ def test_no_place_stays_taken(server, monkeypatch, where, retry):
         stub = EchoStub(channel)
         stub.Unary(Message(text="a"), wait_for_ready=True, timeout=20)
         with monkeypatch.context() as patched:
-            patched.setattr(where, interrupt)
+            patched.setattr(f"grpc_backoff.sync.{where}", interrupt)
             for make in stub.Unary.future, stub.Down:
                 if retry is None or where.endswith("guard_call"):
                     with pytest.raises(KeyboardInterrupt):

@@ -1,4 +1,4 @@
-"""The direct path of calls on a READY channel, and how connections keep track of their calls."""
+"""The direct path of calls on a READY channel, how methods are bound, and how connections track calls."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 import grpc_backoff
 from tests.echo import EchoStub, Message
+from tests.sync.conftest import RETRY
 from tests.sync.service import until
 
 
@@ -30,27 +31,35 @@ def test_straight_to_grpcs_own(server):
         assert type(EchoStub(channel).Down(Message(text="a"))) is grpc._channel._MultiThreadedRendezvous
 
 
-@pytest.mark.parametrize("phase", ["fresh", "ready"])
-@pytest.mark.parametrize("style", ["__call__", "with_call", "future"])
-def test_a_tracer_that_looks_for_keywords(server, monkeypatch, phase, style):
-    """CH-1: grpcio's methods are called by keyword, as stubs are, because tracers wrap them and add metadata."""
-    kind = grpc._channel._UnaryUnaryMultiCallable
-    plain = getattr(kind, style)
+@pytest.mark.parametrize("phase", ["fresh", "ready", "retrying"])
+@pytest.mark.parametrize("style", ["__call__", "with_call", "future", "stream"])
+@pytest.mark.parametrize("own", [None, [("mine", "own")]], ids=["without", "with"])
+def test_a_tracer_that_adds_metadata(server, monkeypatch, phase, style, own):
+    """CH-1: grpcio's methods are called as stubs are, by keyword, and without metadata there is none to trip over."""
+    streams = style == "stream"
+    kind, name = (
+        (grpc._channel._UnaryStreamMultiCallable, "__call__")
+        if streams
+        else (grpc._channel._UnaryUnaryMultiCallable, style)
+    )
+    plain = getattr(kind, name)
 
     def traced(method, *given, **named):
-        return plain(method, *given, **{**named, "metadata": (*(named.get("metadata") or ()), ("traced", "yes"))})
+        return plain(method, *given, **{**named, "metadata": (*named.get("metadata", ()), ("traced", "yes"))})
 
-    monkeypatch.setattr(kind, style, traced)
-    with grpc_backoff.insecure_channel(server.target) as channel:
+    monkeypatch.setattr(kind, name, traced)
+    with grpc_backoff.insecure_channel(server.target, retry=RETRY if phase == "retrying" else None) as channel:
         if phase == "ready":
             EchoStub(channel).Up(iter([Message(text="a")]))
         for _ in range(2):  # on the way of a bound connection, too
-            method = EchoStub(channel).Unary
-            answer = getattr(method, style)(Message(text="a"), metadata=[("mine", "own")], timeout=20)
+            method = EchoStub(channel).Down if streams else EchoStub(channel).Unary
+            answer = getattr(method, name)(Message(text="a"), timeout=20, **({} if own is None else {"metadata": own}))
             if style == "future":
                 answer.result(20)
+            elif streams:
+                list(answer)
         seen = server.servicer.metadata[-1]
-        assert (seen["traced"], seen["mine"]) == ("yes", "own")
+        assert (seen["traced"], seen.get("mine")) == ("yes", own and "own")
 
 
 def test_a_connection_counts_its_calls(server):
@@ -59,7 +68,7 @@ def test_a_connection_counts_its_calls(server):
         stub = EchoStub(channel)
         stub.Unary(Message(text="a"))
         connection = channel.connection()
-        assert connection.calls == set()
+        assert not connection.calls
         call = stub.Down(Message(text="then hang", count=1))
         assert len(connection.calls) == 1
         assert next(call).text == "then hang"
@@ -67,7 +76,7 @@ def test_a_connection_counts_its_calls(server):
         assert len(connection.calls) == 2
         call.cancel()
         future.cancel()
-        until(lambda: connection.calls == set())
+        until(lambda: not connection.calls)
         assert connection.last_used() > 0
         assert connection.served
 
@@ -98,7 +107,7 @@ def test_a_blocking_call_leaves_its_connection(server, end):
             with pytest.raises(type(end)):
                 method(Message())
         assert len(ends.waits) == 1
-        assert connection.calls == set()
+        assert not connection.calls
 
 
 def test_a_stream_that_cannot_be_deserialized(server):
@@ -131,17 +140,6 @@ def test_calls_on_a_connection_are_fail_fast(server, disabled, waits):
         assert ends.waits == [waits]
 
 
-def test_a_retired_connection_is_not_entered(server):
-    """CB-16: no call starts on a connection that the manager has retired."""
-    with grpc_backoff.insecure_channel(server.target) as channel:
-        stub = EchoStub(channel)
-        stub.Unary(Message(text="a"))
-        connection = channel.connection()
-        connection.retired = True
-        assert stub.Unary.enter() is None
-        assert connection.calls == set()
-
-
 def test_serialized(server):
     """LG-1: a stub's method exposes its channel and its path, and serializes its request."""
     with grpc_backoff.insecure_channel(server.target) as channel:
@@ -149,3 +147,55 @@ def test_serialized(server):
         assert method.method == "/echo.v1.Echo/Unary"
         assert method.channel is channel
         assert method.serialized(Message(text="a")) == Message(text="a").SerializeToString()
+
+
+class Connection:
+    """Stands in for a connection and its channel; a multicallable on it is the function that reads a message."""
+
+    times_calls = False
+
+    def __init__(self, served):
+        self.served = served
+        self.channel = self
+
+    def unary_stream(self, _method, _serializer, deserializer, _registered):
+        return deserializer
+
+    def delivered(self):
+        self.served = True
+
+
+def test_a_method_notes_messages_until_the_first():
+    """CB-7, PO-6: the first message of a connection is noted for good, whichever connection was bound after it."""
+    with grpc_backoff.insecure_channel("127.0.0.1:1") as channel:
+        method = channel.unary_stream("/echo.v1.Echo/Down")
+        silent, answered = Connection(served=False), Connection(served=True)
+        method._several = {silent: method._on(silent), answered: method._on(answered)}
+        method._several[silent](b"")
+        assert silent.served
+        assert method._several == {}, "from now on, multicallables that note nothing"
+
+
+def test_a_retired_connection_is_not_entered(server):
+    """CB-16: no call starts on a connection that the manager has retired."""
+    with grpc_backoff.insecure_channel(server.target) as channel:
+        stub = EchoStub(channel)
+        stub.Unary(Message(text="a"))
+        connection = channel.connection()
+        connection.calls.retire()
+        assert stub.Unary.enter() is None
+        assert not connection.calls
+
+
+def test_bound_anew_once_a_message_was_noted(server):
+    """CB-7, TH-2: only until the first message of a response stream do its messages pass through this library."""
+    with grpc_backoff.insecure_channel(server.target) as channel:
+        grpc.channel_ready_future(channel).result(20)
+        method = EchoStub(channel).Down
+        stream = method(Message(text="a", count=2), timeout=20)
+        noting = method._bound
+        assert next(stream).text == "a"
+        assert method._bound is None
+        assert len(list(method(Message(text="a", count=2)))) == 2
+        assert method._bound[0] is noting[0]
+        assert method._bound[1] is not noting[1]

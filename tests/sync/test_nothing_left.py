@@ -6,6 +6,7 @@ import contextlib
 import gc
 import weakref
 
+import grpc
 import pytest
 from grpc._channel import _InactiveRpcError
 
@@ -66,3 +67,39 @@ def test_nothing_is_left_to_the_collector(use, ending, up):
             channel.close()
         del channel
         until(lambda: not any(part() for part in parts))
+
+
+@pytest.mark.parametrize(
+    "how",
+    [{"options": [("grpc_backoff.max_connections", 2)]}, {"retry": "standard"}],
+    ids=["several connections", "a policy"],
+)
+@pytest.mark.parametrize("use", ["a call", "a call in the background", "a stream", "a stream of requests"])
+@pytest.mark.usefixtures("uncollected")
+@pytest.mark.filterwarnings("ignore:unclosed channel:ResourceWarning")
+def test_nothing_is_left_of_a_channel_with_more(use, how):
+    """CB-10: nor are channels whose calls may wait for room, or be repeated, left to the collector."""
+    with place() as server:
+        channel = grpc_backoff.insecure_channel(server.target, **how)
+        parts = parts_of(channel)
+        USES[use](channel)
+        del channel
+        until(lambda: not any(part() for part in parts))
+
+
+@pytest.mark.parametrize("kept", ["Unary", "Down"])
+@pytest.mark.usefixtures("uncollected")
+def test_a_kept_call_keeps_no_connection(kept):
+    """CB-10, LV-2: a call that a program keeps does not keep a connection whose peer is watched."""
+    with place() as server:
+        with grpc_backoff.insecure_channel(server.target, [("grpc_backoff.quiet_after", 30)]) as channel:
+            EchoStub(channel).Unary(PING, timeout=20)
+            connection = weakref.ref(channel._pool.connection())
+            if kept == "Unary":
+                call = EchoStub(channel).Unary.future(PING, timeout=20)
+                call.result()
+            else:
+                call = EchoStub(channel).Down(PING, timeout=20)
+                list(call)
+        until(lambda: connection() is None)
+        assert call.code() is grpc.StatusCode.OK

@@ -21,12 +21,12 @@ signal.signal(signal.SIGALRM, lambda *_: pids.append(os.fork()))
 signal.setitimer(signal.ITIMER_REAL, 0.2)
 pids = []
 try:
-    ended = workers.work(lambda: time.sleep(1) or "done", lambda: print("interrupted"))
+    ended = workers.run(lambda: time.sleep(1) or "done", lambda: print("interrupted"))
 except grpc.RpcError as error:
     ended = error.code().name
 if pids == [0]:
     signal.alarm(20)
-    print(ended, workers.work(lambda: "again", print), flush=True)
+    print(ended, workers.run(lambda: "again", print), flush=True)
     os._exit(0)
 os.waitpid(pids[0], 0)
 print(ended)
@@ -52,22 +52,22 @@ def soon(monkeypatch):
 
 def test_work_has_one_thread_that_ends_when_there_is_no_more():
     """TH-6: one thread does what follows each other, returns or raises what the work does, and then ends."""
-    threads = {workers.work(threading.current_thread, ignored) for _ in range(20)}
+    threads = {workers.run(threading.current_thread, ignored) for _ in range(20)}
     assert threading.current_thread() not in threads
     assert len(threads) == 1
     with pytest.raises(SystemExit, match="7"):
-        workers.work(lambda: sys.exit(7), ignored)
+        workers.run(lambda: sys.exit(7), ignored)
     until(lambda: not any(thread.is_alive() for thread in threads))
-    assert workers.work(lambda: "again", ignored) == "again"
+    assert workers.run(lambda: "again", ignored) == "again"
 
 
 def test_work_during_other_work():
     """TH-6: a signal handler may wait for work while the main thread does."""
 
     def outer():
-        return threading.current_thread(), workers.work(threading.current_thread, ignored)
+        return threading.current_thread(), workers.run(threading.current_thread, ignored)
 
-    first, second = workers.work(outer, ignored)
+    first, second = workers.run(outer, ignored)
     assert first is not second
 
 
@@ -86,17 +86,17 @@ def test_a_signal_handler_that_raises(monkeypatch):
     before = signal.signal(signal.SIGUSR1, stop)
     try:
         with pytest.raises(Stopped):
-            workers.work(work, lambda: told.append(go.is_set()))
+            workers.run(work, lambda: told.append(go.is_set()))
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert told == [False]
-    assert workers.work(lambda: "other", ignored) == "other"
+    assert workers.run(lambda: "other", ignored) == "other"
     go.set()
 
 
 def test_a_late_task():
     """TH-6: a thread may wait in vain for the task that it was chosen for, but if the task comes, it does only that."""
-    workers.work(lambda: None, ignored)
+    workers.run(lambda: None, ignored)
     until(lambda: workers._idle)
     late = workers._idle.pop()
     until(lambda: workers._idle == [late])
@@ -118,10 +118,10 @@ def test_a_thread_whose_start_was_interrupted(monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(threading, "Thread", Interrupted)
         with pytest.raises(Stopped):
-            workers.work(lambda: None, lambda: None)
+            workers.run(lambda: None, lambda: None)
     until(lambda: workers._idle)
     (worker,) = workers._idle
-    assert workers.work(threading.current_thread, ignored) is worker._thread
+    assert workers.run(threading.current_thread, ignored) is worker._thread
     assert worker.is_alive()
 
 
@@ -134,6 +134,6 @@ def test_in_the_child_of_a_fork():
 
 def test_no_worker_at_the_end_of_the_interpreter(monkeypatch):
     """TH-6: when the interpreter exits, other threads run no more, so a finalizer's call is made in its own."""
-    assert workers.work(threading.current_thread, ignored) is not threading.current_thread()  # this one would be idle
+    assert workers.run(threading.current_thread, ignored) is not threading.current_thread()  # this one would be idle
     monkeypatch.setattr(sys, "is_finalizing", lambda: True)
-    assert workers.work(threading.current_thread, ignored) is threading.current_thread()
+    assert workers.run(threading.current_thread, ignored) is threading.current_thread()

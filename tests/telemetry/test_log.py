@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from dataclasses import fields, replace
 from logging import DEBUG, INFO, WARNING
@@ -240,3 +241,34 @@ def test_the_page(caplog):
 
     assert re.search(r"\n\n```\n(.*?)```", logs, re.DOTALL)[1].splitlines() == caplog.messages
     assert {name for name in FIELDS if f"`{name}`" not in logs} == set()
+
+
+def test_a_record_factory_with_attributes(caplog):
+    """RT-11: an attribute that the program's own factory of records sets is left as it is; the others are set."""
+    before = logging.getLogRecordFactory()
+
+    def factory(*args, **named):
+        record = before(*args, **named)
+        record.trace_id = "the program's"
+        return record
+
+    logging.setLogRecordFactory(factory)
+    try:
+        log_event(CallExhausted(**CALL, attempt=5, code="UNAVAILABLE", reason=Reason.ATTEMPTS, took=1.0))
+    finally:
+        logging.setLogRecordFactory(before)
+    (record,) = caplog.records
+    assert (record.trace_id, record.method) == ("the program's", PLACE)
+
+
+def test_a_handler_that_raises(capsys):
+    """CH-11: what a program's handler raises is shown as `logging` shows it, and reaches no channel."""
+    handler = logging.Handler()
+    handler.emit = lambda _record: 1 / 0
+    logger = logging.getLogger("grpc_backoff")
+    logger.addHandler(handler)
+    try:
+        log_event(CallExhausted(**CALL, attempt=5, code="UNAVAILABLE", reason=Reason.ATTEMPTS, took=1.0))
+    finally:
+        logger.removeHandler(handler)
+    assert "ZeroDivisionError" in capsys.readouterr().err

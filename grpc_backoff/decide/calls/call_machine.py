@@ -1,11 +1,7 @@
-r"""The life of one call as a pure state machine: (state, input, now, randomness) -> (state, effects).
+r"""The life of one call as a pure state machine.
 
 All decisions about a call that may wait for a connection are made here: when its attempt begins, whether it is sent
-again because it never left, and how the call ends. Nothing here uses grpc, an event loop, a thread or a clock. The
-machine returns effects, and a shell executes them in order. The table at the end of this module defines all
-transitions: a pair of phase and input that is not in it raises `IllegalTransition`.
-
-::
+again because it never left, and how the call ends::
 
     RUNNING ---- there is no connection ----> WAITING ---- connected ----> RUNNING
 
@@ -22,8 +18,8 @@ import math
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from grpc_backoff.base.record import NamedTuple, record
-from grpc_backoff.base.stepping import AbandonAttempt, ArmTimer, CancelTimer, Emit, Transitions
+from grpc_backoff.base.record import NamedTuple
+from grpc_backoff.base.stepping import AbandonAttempt, ArmTimer, CancelTimer, Emit, Transitions, ignored
 from grpc_backoff.policy.backoff import Random
 
 if TYPE_CHECKING:
@@ -100,7 +96,6 @@ class Ending(enum.Enum):
     """The reader of a subscription has closed it, or the server has ended a stream that may end."""
 
 
-@record
 class Progress(NamedTuple):
     """A call's progress through its attempts.
 
@@ -123,7 +118,6 @@ class Progress(NamedTuple):
 _FIRST = Progress()
 
 
-@record
 class CallState(NamedTuple):
     """A call's complete state. Times are in seconds on the shell's monotonic clock.
 
@@ -179,7 +173,6 @@ _AT_FIRST = CallState(_RUNNING, "", None, 0.0, None, 0.0)[_WAITED:]
 # Inputs.
 
 
-@record
 class NotConnected(NamedTuple):
     """There was no connection for the attempt that was about to begin.
 
@@ -194,17 +187,14 @@ class NotConnected(NamedTuple):
     lasting: bool = False
 
 
-@record
 class Begun(NamedTuple):
     """The attempt is on a connection. The shell sends this only if the machine is `handed_over`."""
 
 
-@record
 class ConnectionReady(NamedTuple):
     """There is a connection for the attempt that waits for one."""
 
 
-@record
 class Missed(NamedTuple):
     """There was a connection, but it was lost before this attempt could use it.
 
@@ -216,7 +206,6 @@ class Missed(NamedTuple):
     paid: bool = False
 
 
-@record
 class NoConnection(NamedTuple):
     """A dial failed.
 
@@ -227,12 +216,10 @@ class NoConnection(NamedTuple):
     lasting: bool = False
 
 
-@record
 class OkStatus(NamedTuple):
     """The attempt succeeded."""
 
 
-@record
 class FailedAttempt(NamedTuple):
     """The attempt ended with a status other than OK. The machine adds what it knows before it decides what follows.
 
@@ -269,34 +256,28 @@ class FailedAttempt(NamedTuple):
     transient: bool = False
 
 
-@record
 class AttemptBroken(NamedTuple):
     """The attempt could not be made: a serializer or a credentials plugin raised an exception."""
 
 
-@record
 class Committed(NamedTuple):
     """Part of the attempt's response has reached the caller (RT-8)."""
 
 
-@record
 class CallTimerFired(NamedTuple):
     """The machine's timer is due, or overdue."""
 
 
-@record
 class HookDone(NamedTuple):
     """The hook has returned; `metadata` is the renewed metadata, None if it failed or does not renew any."""
 
     metadata: Metadata | None = None
 
 
-@record
 class CancelRequested(NamedTuple):
     """The caller cancels the call."""
 
 
-@record
 class ChannelClosing(NamedTuple):
     """The channel is closing, so nothing is repeated any more."""
 
@@ -321,7 +302,6 @@ Input = (
 # Effects.
 
 
-@record
 class Begin(NamedTuple):
     """Make an attempt with a timeout of this many seconds.
 
@@ -334,31 +314,26 @@ class Begin(NamedTuple):
     wake: float | None = None
 
 
-@record
 class Enqueue(NamedTuple):
     """Add the call to the pending calls and request a connection."""
 
 
-@record
 class FailSoon(NamedTuple):
     """Send `NoConnection` to the machine, but only after the caller has received the call object."""
 
 
-@record
 class SeekAnother(NamedTuple):
     """Seek another connection for the retry, because this one has answered with this HTTP status (RT-15)."""
 
     status: int
 
 
-@record
 class FailAttempt(NamedTuple):
     """Fail the waiting attempt with this code, for lack of a connection (CH-4)."""
 
     code: str
 
 
-@record
 class CallHook(NamedTuple):
     """Run one of the program's hooks; the shell answers with `HookDone`, at once if there is no such hook.
 
@@ -370,7 +345,6 @@ class CallHook(NamedTuple):
     reason: Reason | None = None
 
 
-@record
 class Finish(NamedTuple):
     """End the call; if its retries are exhausted, `gave_up` is the decision to make no further attempt."""
 
@@ -431,7 +405,6 @@ class Shared(Protocol):
         ...
 
 
-@record
 class CallMachine(NamedTuple):
     """The rules for calls to one method, without state: `begin` and `step` are functions of their arguments.
 
@@ -618,9 +591,6 @@ class CallMachine(NamedTuple):
     def _broken(self, state: CallState, _input: AttemptBroken, _now: float, _shared: Shared) -> Step:
         return finish(state, Ending.BROKEN)
 
-    def _ignored(self, state: CallState, _input: Input, _now: float, _shared: Shared) -> Step:
-        return state, []
-
     def _at(self, state: CallState, now: float) -> dict[str, Any]:
         """Return the fields that all events of the call have."""
         return {
@@ -632,9 +602,9 @@ class CallMachine(NamedTuple):
         }
 
 
-def finish(state: CallState, ending: Ending) -> Step:
+def finish(state: CallState, ending: Ending, gave_up: GiveUp | None = None) -> Step:
     """End a call of which no attempt is on a connection."""
-    return state._replace(phase=_DONE, following=None), [_CANCEL_TIMER, Finish(ending)]
+    return state._replace(phase=_DONE, following=None), [_CANCEL_TIMER, Finish(ending, gave_up)]
 
 
 def ran_out(input_: FailedAttempt, end: float | None, now: float) -> bool:
@@ -676,22 +646,22 @@ TRANSITIONS = Transitions[_Handler](
     {
         (CallPhase.RUNNING, NotConnected): CallMachine._not_connected,
         (CallPhase.RUNNING, Begun): CallMachine._succeeded,
-        (CallPhase.RUNNING, NoConnection): CallMachine._ignored,
+        (CallPhase.RUNNING, NoConnection): ignored,
         (CallPhase.RUNNING, OkStatus): CallMachine._succeeded,
         (CallPhase.RUNNING, FailedAttempt): CallMachine._failed,
         (CallPhase.RUNNING, AttemptBroken): CallMachine._broken,
         (CallPhase.RUNNING, Committed): CallMachine._commit,
-        (CallPhase.RUNNING, CallTimerFired): CallMachine._ignored,
+        (CallPhase.RUNNING, CallTimerFired): ignored,
         (CallPhase.RUNNING, CancelRequested): CallMachine._cancel_attempt,
-        (CallPhase.RUNNING, ChannelClosing): CallMachine._ignored,
+        (CallPhase.RUNNING, ChannelClosing): ignored,
         (CallPhase.WAITING, ConnectionReady): CallMachine._connected,
         (CallPhase.WAITING, Missed): CallMachine._missed,
         (CallPhase.WAITING, NoConnection): CallMachine._no_connection,
         (CallPhase.WAITING, Committed): CallMachine._commit,
         (CallPhase.WAITING, CallTimerFired): CallMachine._wait_is_over,
         (CallPhase.WAITING, CancelRequested): CallMachine._cancel,
-        (CallPhase.WAITING, ChannelClosing): CallMachine._ignored,
-        (CallPhase.SLEEPING, NoConnection): CallMachine._ignored,
+        (CallPhase.WAITING, ChannelClosing): ignored,
+        (CallPhase.SLEEPING, NoConnection): ignored,
         (CallPhase.SLEEPING, Committed): CallMachine._commit,
         (CallPhase.SLEEPING, CancelRequested): CallMachine._cancel,
         (CallPhase.SLEEPING, ChannelClosing): CallMachine._cancel,

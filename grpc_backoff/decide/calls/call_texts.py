@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from grpc_backoff.base.record import NamedTuple, record
+from grpc_backoff.base.record import NamedTuple
 from grpc_backoff.base.status import Link
 from grpc_backoff.decide.calls.call_machine import TIMED_OUT
 
@@ -98,7 +98,6 @@ the status code is one that servers send. A server that sends such a text itself
 more than a wait."""
 
 
-@record
 class Report(NamedTuple):
     """How a call failed, as seen by the client.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from grpc_backoff.base.record import NamedTuple, record
+from grpc_backoff.base.record import NamedTuple
 from grpc_backoff.base.status import Reason, WaitSource
 from grpc_backoff.decide.calls.call_machine import TIMED_OUT, FailedAttempt, Progress
 from grpc_backoff.decide.calls.server_hint import ServerHint, hint_window
@@ -25,7 +25,6 @@ _LONGEST = 24 * 60 * 60.0
 """The longest wait, in seconds, that a server can ask for if nothing else limits it (RT-3)."""
 
 
-@record
 class Retry(NamedTuple):
     """Make another attempt.
 
@@ -44,7 +43,6 @@ class Retry(NamedTuple):
     refresh: bool = False
 
 
-@record
 class GiveUp(NamedTuple):
     """End the call with this failure.
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from grpc_backoff.base.record import NamedTuple, record
+from grpc_backoff.base.record import NamedTuple
 from grpc_backoff.base.status import WaitSource
 from grpc_backoff.base.stepping import ArmTimer, CancelTimer, Emit, Transitions
 from grpc_backoff.decide.calls import call_machine as m
@@ -23,7 +23,6 @@ _FIRST_ALONE = frozenset({1})
 _DONE, _new = m.CallPhase.DONE, tuple.__new__  # as in `call_machine`
 
 
-@record
 class Copies(NamedTuple):
     """The copies of one call, which are part of its state.
 
@@ -48,7 +47,6 @@ class Copies(NamedTuple):
 # Inputs in addition to the call machine's.
 
 
-@record
 class CopyBegun(NamedTuple):
     """The copy that was about to begin is on a connection; copies are counted from 1.
 
@@ -56,7 +54,6 @@ class CopyBegun(NamedTuple):
     """
 
 
-@record
 class CopyAnswered(NamedTuple):
     """The first message of this copy's response has arrived, or its end; `over` is whether it has ended, with OK."""
 
@@ -64,7 +61,6 @@ class CopyAnswered(NamedTuple):
     over: bool = True
 
 
-@record
 class CopyFailed(NamedTuple):
     """The copy ended with a status other than OK before its first message."""
 
@@ -72,7 +68,6 @@ class CopyFailed(NamedTuple):
     failure: m.FailedAttempt
 
 
-@record
 class CopyHeld(NamedTuple):
     """The copy that was about to begin was not sent: its connection takes no more for `wait` seconds (HG-11)."""
 
@@ -85,7 +80,6 @@ Input = m.Input | CopyBegun | CopyAnswered | CopyFailed | CopyHeld
 # Effects in addition to the call machine's.
 
 
-@record
 class Choose(NamedTuple):
     """Make this copy the call's attempt, and cancel the others at the time `at` if they have not ended by then (HG-11).
 
@@ -97,7 +91,6 @@ class Choose(NamedTuple):
     end: m.Finish = m.AS_ATTEMPT
 
 
-@record
 class EmitAtEnd(NamedTuple):
     """Emit this event when the copy that was chosen has ended, if that is with OK (HG-10)."""
 

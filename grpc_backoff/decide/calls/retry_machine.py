@@ -1,7 +1,5 @@
 r"""What a retry policy adds to the life of a call: whether it is repeated, how long to wait, which hook is called.
 
-Like `call_machine.py`, whose machine this extends, it is pure, and its table defines all transitions.
-
 ::
 
     RUNNING ---- fails, is retried ----> SLEEPING ---- wakes ----> RUNNING ...
@@ -17,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from grpc_backoff.base.status import Reason
-from grpc_backoff.base.stepping import ArmTimer, CancelTimer, Emit, Transitions
+from grpc_backoff.base.stepping import ArmTimer, CancelTimer, Emit, Transitions, ignored
 from grpc_backoff.decide.calls import call_machine as m
 from grpc_backoff.decide.calls.decision import GiveUp, Retry, costs_token, decide, is_conflict
 from grpc_backoff.decide.calls.events import CallExhausted, CallRetried, CallSucceeded
@@ -158,8 +156,7 @@ class RetryMachine(m.CallMachine):
         assert isinstance(following, GiveUp), "a decision without a retry must be to give up"
         if following.reason is None:
             return m.finish(state, m.Ending.ATTEMPT)
-        done = m.Finish(m.Ending.EXHAUSTED, following)
-        return state._replace(phase=_DONE, following=None), [_CANCEL_TIMER, done]
+        return m.finish(state, m.Ending.EXHAUSTED, following)
 
     def _hook_is_late(self, state: m.CallState, _input: m.CallTimerFired, now: float, shared: m.Shared) -> m.Step:
         return self._answered(state, m.HookDone(), now, shared)
@@ -178,7 +175,7 @@ TRANSITIONS = Transitions[_Handler](
         **m.TRANSITIONS,
         (m.CallPhase.RUNNING, m.OkStatus): RetryMachine._succeeded,
         (m.CallPhase.DECIDING, m.HookDone): RetryMachine._answered,
-        (m.CallPhase.DECIDING, m.NoConnection): RetryMachine._ignored,
+        (m.CallPhase.DECIDING, m.NoConnection): ignored,
         (m.CallPhase.DECIDING, m.Committed): RetryMachine._commit_to_failed,
         (m.CallPhase.DECIDING, m.CallTimerFired): RetryMachine._hook_is_late,
         (m.CallPhase.DECIDING, m.CancelRequested): RetryMachine._cancel,

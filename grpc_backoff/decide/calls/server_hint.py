@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from grpc_backoff.base.record import NamedTuple, record
+from grpc_backoff.base.record import NamedTuple
 from grpc_backoff.base.status import WaitSource
 from grpc_backoff.policy.proportional import Proportional, Window
 
@@ -31,7 +31,6 @@ _MAX_INT32 = 2**31 - 1
 _NANOSECONDS = 1_000_000_000  # in a second
 
 
-@record
 class ServerHint(NamedTuple):
     """A server's request to retry later, or not at all.
 

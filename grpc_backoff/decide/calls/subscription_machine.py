@@ -25,7 +25,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from grpc_backoff.base.record import NamedTuple, record
+from grpc_backoff.base.record import NamedTuple
 from grpc_backoff.base.stepping import AbandonAttempt, ArmTimer, CancelTimer, Emit, Transitions
 from grpc_backoff.decide.calls import call_machine as m
 from grpc_backoff.decide.calls.decision import GiveUp, Retry, decide
@@ -60,7 +60,6 @@ class SubscriptionPhase(enum.Enum):
     """The final phase."""
 
 
-@record
 class SubscriptionState(NamedTuple):
     """A subscription's complete state. Times are in seconds on the shell's monotonic clock.
 
@@ -92,17 +91,14 @@ class SubscriptionState(NamedTuple):
 # Inputs.
 
 
-@record
 class Asked(NamedTuple):
     """The reader asks for the first message."""
 
 
-@record
 class MessageCame(NamedTuple):
     """The stream has delivered a message to the shell."""
 
 
-@record
 class StreamOver(NamedTuple):
     """The stream has ended, as `status` says, whose code is OK for an end without an error.
 
@@ -128,14 +124,12 @@ Input = (
 # Effects.
 
 
-@record
 class Open(NamedTuple):
     """Open a stream; `metadata` replaces the caller's metadata with the same keys."""
 
     metadata: m.Metadata
 
 
-@record
 class Deliver(NamedTuple):
     """Hand the message to the reader, preceded by the gap that it ends, if there was one."""
 
@@ -149,7 +143,6 @@ Step = tuple[SubscriptionState, list[Effect]]
 _P = SubscriptionPhase
 
 
-@record
 class SubscriptionMachine(NamedTuple):
     """The rules for one subscription, without state: `step` is a function of its arguments.
 

@@ -1,11 +1,7 @@
-"""gRPC's ConnectWithBackoff as a pure state machine: (state, input, now, random numbers) -> (state, effects).
+"""gRPC's ConnectWithBackoff as a pure state machine, whose shell for both APIs is `engine/manager.py`.
 
-All decisions about when to dial are made here. Nothing here uses a clock, a timer, a random generator, a socket or
-grpc. The machine returns effects, and a shell executes them in order: the shell for both APIs is
-`engine/manager.py`. The table at the end of this module defines the machine: a pair of phase and input that is not in
-the table raises `IllegalTransition`.
-
-How an attempt, its gap and its limit are related (gaps run from start to start)::
+All decisions about when to dial are made here. How an attempt, its gap and its limit are related (gaps run from start
+to start)::
 
     start of attempt 1          current_deadline            start of attempt 2
     |---- attempt, fails ----|  . . . sleeps . . .         |---- attempt ...
@@ -26,9 +22,9 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from grpc_backoff.base.record import NamedTuple, record
+from grpc_backoff.base.record import NamedTuple
 from grpc_backoff.base.status import IDLED, Failure, Loss, Stage, State
-from grpc_backoff.base.stepping import AbandonAttempt, ArmTimer, CancelTimer, Emit, Transitions
+from grpc_backoff.base.stepping import AbandonAttempt, ArmTimer, CancelTimer, Emit, Transitions, ignored
 from grpc_backoff.decide.connections.dial_texts import NO_SETTINGS
 from grpc_backoff.decide.connections.happened import ChannelKey, Happened
 from grpc_backoff.decide.connections.shared_schedule import BEAT, STALLED_AFTER, Health, Schedule
@@ -77,7 +73,6 @@ _IDLE = ConnectionPhase.IDLE
 _IN_FLIGHT = (ConnectionPhase.CONNECTING, ConnectionPhase.RETRYING)
 
 
-@record
 class ConnectionState(NamedTuple):
     """The machine's complete state. Times are in seconds on the shell's monotonic clock.
 
@@ -159,17 +154,14 @@ class ConnectionState(NamedTuple):
         return self.schedule.next_start if self.phase in (ConnectionPhase.HOLDING, ConnectionPhase.BACKOFF) else None
 
 
-@record
 class ConnectionWanted(NamedTuple):
     """An RPC, or a caller with `try_to_connect`, asks for a connection."""
 
 
-@record
 class SettingsReceived(NamedTuple):
     """The attempt in flight received SETTINGS."""
 
 
-@record
 class ConnectFailed(NamedTuple):
     """The attempt in flight failed; `busy` says whether a call is pending."""
 
@@ -177,7 +169,6 @@ class ConnectFailed(NamedTuple):
     busy: bool = False
 
 
-@record
 class TimerFired(NamedTuple):
     """The machine's timer is due, or overdue.
 
@@ -190,7 +181,6 @@ class TimerFired(NamedTuple):
     decided: bool = False
 
 
-@record
 class ConnectionLost(NamedTuple):
     """The established connection ended.
 
@@ -207,12 +197,10 @@ class ConnectionLost(NamedTuple):
     replaced: bool = False
 
 
-@record
 class AnswerReceived(NamedTuple):
     """The server has answered a call, on the established connection or on an earlier one of this manager (CB-7)."""
 
 
-@record
 class CoreRedialled(NamedTuple):
     """grpc's core redialled by itself, because a connection ended just as a call was assigned to it.
 
@@ -222,22 +210,18 @@ class CoreRedialled(NamedTuple):
     late: bool = False
 
 
-@record
 class ResetRequested(NamedTuple):
     """`reset_connect_backoff()` was called."""
 
 
-@record
 class NewsArrived(NamedTuple):
     """The target may be back: the process woke, the network or the addresses changed, or the program says so (LV-4)."""
 
 
-@record
 class CloseRequested(NamedTuple):
     """The channel is being closed."""
 
 
-@record
 class ScheduleChanged(NamedTuple):
     """Another manager has changed the key's schedule; `busy` says whether a call is pending."""
 
@@ -259,15 +243,10 @@ Input = (
 )
 
 
-@record
 class StartAttempt(NamedTuple):
-    """Dial now.
+    """Dial now, for up to `limit` seconds; the machine's own timer ends the attempt then.
 
-    Attributes:
-        limit: how many seconds the attempt may take; the machine's own timer ends it then.
-        last_life: how many seconds the last connection lasted; infinity if there was none, and None if an answer or
-            credit pays for this attempt (CB-15).
-        familiar: whether this side has just closed a connection on which the peer had answered (CB-15).
+    The other fields are as in `CallbackConnector`.
     """
 
     limit: float
@@ -275,17 +254,14 @@ class StartAttempt(NamedTuple):
     familiar: bool = False
 
 
-@record
 class ReleaseCalls(NamedTuple):
     """There is a connection: start the pending calls."""
 
 
-@record
 class FailCalls(NamedTuple):
     """There is no connection: fail the pending calls that do not survive a failure (CH-3)."""
 
 
-@record
 class TellOthers(NamedTuple):
     """Notify the key's other managers that the schedule has changed, and their listeners of `event`, if given."""
 
@@ -298,7 +274,6 @@ _Kind = Literal["AttemptStarted", "AttemptFailed", "Connected", "Disconnected", 
 """The name of an event's class in `events.py`."""
 
 
-@record
 class ConnectionMachine(NamedTuple):
     """The rules for one target under one policy. The machine holds no state: `step` is a pure function."""
 
@@ -345,7 +320,8 @@ class ConnectionMachine(NamedTuple):
 
     def _start(self, state: ConnectionState, now: float, rng: Random) -> Step:
         schedule = state.schedule
-        if schedule.failing and now < schedule.deadline:
+        failing, shared = schedule.failing, schedule.shared
+        if failing and now < schedule.deadline:
             # LV-4: news caused this attempt, and the gap goes on as planned.
             number, planned = schedule.attempt, schedule.deadline
             limit = now + self.policy.limit(planned - now)
@@ -355,7 +331,7 @@ class ConnectionMachine(NamedTuple):
             gap = self.policy.gap(number, rng, previous)  # CB-2, CB-5
             planned, limit = now + gap, now + self.policy.limit(gap)  # CB-3
         lease = limit + 2 * _OUTCOME_WITHIN
-        if schedule.shared:
+        if shared:
             lease = min(lease, planned + STALLED_AFTER)
         state = state._replace(
             phase=ConnectionPhase.CONNECTING if state.phase is ConnectionPhase.HOLDING else ConnectionPhase.RETRYING,
@@ -370,8 +346,8 @@ class ConnectionMachine(NamedTuple):
         event = self._happened("AttemptStarted", state, now, limit=limit - now)
         # SH-3: once the next start is due, the others wait only for this attempt, and need signs of life from its
         # manager.
-        wake = min(limit, planned) if schedule.shared and schedule.failing else limit
-        notices = _tell_others(state, event) if schedule.failing else []
+        wake = min(limit, planned) if shared and failing else limit
+        notices = _tell_others(state, event) if failing else []
         start = StartAttempt(limit - now, state.last_life, now < schedule.familiar)
         return state, [start, Emit(event), ArmTimer(wake), *notices]
 
@@ -508,12 +484,11 @@ class ConnectionMachine(NamedTuple):
 
     def _answered(self, state: ConnectionState, _input: AnswerReceived, now: float, rng: Random) -> Step:
         """Let the answer pay for the next attempt (CB-7), even if the connection that it came on has ended."""
-        schedule = state.schedule.earned()
-        if schedule is state.schedule and state.last_life is None:
-            return state, []
-        lifted = schedule.next_start < state.schedule.next_start
+        before, schedule = state.schedule, state.schedule.earned()
+        if schedule is before:
+            return state if state.last_life is None else state._replace(last_life=None), []
         state = state._replace(schedule=schedule, last_life=None)
-        if not lifted:
+        if schedule.next_start >= before.next_start:
             return state, []
         notices = _tell_others(state)
         if state.phase is not ConnectionPhase.HOLDING:
@@ -617,9 +592,6 @@ class ConnectionMachine(NamedTuple):
         notices = _tell_others(state) if state.in_flight and state.schedule is not schedule else []
         return state._replace(phase=ConnectionPhase.CLOSED, ready_since=None), [*effects, Emit(closed), *notices]
 
-    def _ignored(self, state: ConnectionState, _input: Input, _now: float, _rng: Random) -> Step:
-        return state, []
-
     # Idleness (CB-14).
 
     def _attended(self, state: ConnectionState, now: float, *, busy: bool) -> ConnectionState:
@@ -666,20 +638,20 @@ TRANSITIONS: Transitions[_Handler] = Transitions.by_phase(
         ConnectionPhase.IDLE: {
             **_OPEN,
             ConnectionWanted: ConnectionMachine._wanted,
-            ScheduleChanged: ConnectionMachine._ignored,
-            NewsArrived: ConnectionMachine._ignored,
+            ScheduleChanged: ignored,
+            NewsArrived: ignored,
         },
-        ConnectionPhase.HOLDING: {**_ASLEEP, NewsArrived: ConnectionMachine._ignored},
+        ConnectionPhase.HOLDING: {**_ASLEEP, NewsArrived: ignored},
         ConnectionPhase.CONNECTING: _DIALLING,
         ConnectionPhase.READY: {
             **_OPEN,
             ConnectionWanted: ConnectionMachine._noted,
             ConnectionLost: ConnectionMachine._lost,
-            ScheduleChanged: ConnectionMachine._ignored,
-            NewsArrived: ConnectionMachine._ignored,
+            ScheduleChanged: ignored,
+            NewsArrived: ignored,
         },
         ConnectionPhase.BACKOFF: {**_ASLEEP, NewsArrived: ConnectionMachine._hear},
         ConnectionPhase.RETRYING: _DIALLING,
-        ConnectionPhase.CLOSED: dict.fromkeys((*_OPEN, ScheduleChanged, NewsArrived), ConnectionMachine._ignored),
+        ConnectionPhase.CLOSED: dict.fromkeys((*_OPEN, ScheduleChanged, NewsArrived), ignored),
     }
 )

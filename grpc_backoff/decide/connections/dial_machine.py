@@ -16,8 +16,9 @@ Three things make this harder than it looks:
 * A call that is assigned to a connection just as the connection ends makes the core dial again by itself (CB-16).
   Three things limit this: a connection is observed before calls may use it (CB-15), a connection that has ended is
   retired at once, and after a connection whose calls got no answer, the next one is a trial, on which the core repeats
-  no calls, so that it redials for none. Each dial that happens all the same is reported as `Redialled`. After a failed
-  dial, the core dials again when its own backoff is over, without a change of state.
+  no calls, so that it redials for none. Each dial that happens all the same is reported as `Redialled`, and calls that
+  the peer seems to refuse end. After a failed dial, the core dials again when its own backoff is over, without a change
+  of state.
 * The core does not distinguish a GOAWAY from a broken connection. But calls survive only a GOAWAY, so the machine
   checks whether calls still run a moment later, unless an answer has paid for the next dial already (CB-7, CB-8).
 
@@ -35,9 +36,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from grpc_backoff.base.record import NamedTuple, record
+from grpc_backoff.base.record import NamedTuple
 from grpc_backoff.base.status import IDLED, Failure, Link, Loss
-from grpc_backoff.base.stepping import Transitions
+from grpc_backoff.base.stepping import Transitions, ignored
 from grpc_backoff.decide.connections import dial_times
 from grpc_backoff.decide.connections.dial_texts import failure_of
 
@@ -48,7 +49,6 @@ _BROKEN = "the peer closed it, or the network failed"
 _GRACEFUL = "the server ended the connection gracefully (GOAWAY)"
 _REFUSED = "the connection was lost: the peer refuses calls"
 _TRIAL = "it was a trial, after calls without an answer, and the peer has answered"
-_MOST_REDIALS = 2
 
 
 class DialPhase(enum.Enum):
@@ -74,7 +74,6 @@ class DialPhase(enum.Enum):
     """The channel is closed; this phase is final."""
 
 
-@record
 class DialState(NamedTuple):
     """The machine's complete state.
 
@@ -94,6 +93,7 @@ class DialState(NamedTuple):
         shown: the state that the core showed when it was last looked at, from READY on.
         redials: when the core dials again without a change of state, at the earliest, if it is in TRANSIENT_FAILURE.
         backoff: the core's own backoff before that, without jitter.
+        calls: how many calls ran at once, at most, since the connection was retired or seen to end.
         redialled: how often the core was seen to redial for calls.
     """
 
@@ -112,10 +112,10 @@ class DialState(NamedTuple):
     shown: int = READY
     redials: float = math.inf
     backoff: float = 0.0
+    calls: int = 0
     redialled: int = 0
 
 
-@record
 class Looked(NamedTuple):
     """The shell has looked at the channel, at the planned time or because something has happened.
 
@@ -138,7 +138,6 @@ class Looked(NamedTuple):
     left: bool = False
 
 
-@record
 class Explained(NamedTuple):
     """The core has reported why the dial failed, in the status of a call that it did not send."""
 
@@ -146,12 +145,10 @@ class Explained(NamedTuple):
     details: str
 
 
-@record
 class Retire(NamedTuple):
     """No new call uses the channel from now on. A `Looked` has to follow."""
 
 
-@record
 class Abandon(NamedTuple):
     """Close the channel now, with its calls; `spare` if it is up, its server has answered, and it has no calls."""
 
@@ -161,38 +158,32 @@ class Abandon(NamedTuple):
 Input = Looked | Explained | Retire | Abandon
 
 
-@record
 class LookAt(NamedTuple):
     """Look at the channel at the time `at`; replaces the time of an earlier effect."""
 
     at: float
 
 
-@record
 class NotifyOn(NamedTuple):
     """Look at the channel as soon as the core has left the state `shown`; replaces the state of an earlier effect."""
 
     shown: int
 
 
-@record
 class Explain(NamedTuple):
     """Ask the core why the dial has failed."""
 
 
-@record
 class Made(NamedTuple):
     """The dial has made a connection, which calls may use unless it has ended again already."""
 
 
-@record
 class Failed(NamedTuple):
     """The dial has failed."""
 
     failure: Failure
 
 
-@record
 class Lost(NamedTuple):
     """The connection has ended.
 
@@ -203,26 +194,22 @@ class Lost(NamedTuple):
     guard: bool = False
 
 
-@record
 class FirstAnswer(NamedTuple):
     """The server has answered a call for the first time, on a connection that may have been reported as lost (CB-7)."""
 
 
-@record
 class Redialled(NamedTuple):
     """The core has dialled again by itself (CB-16); `late` if it did so because the dial was not ended in time."""
 
     late: bool = False
 
 
-@record
 class EndCalls(NamedTuple):
     """End all calls with UNAVAILABLE, because the core would redial for them without end (CB-16)."""
 
     details: str
 
 
-@record
 class Close(NamedTuple):
     """Close the channel; if it is `spare`, a moment later, unless another dial needs such a channel by then (SH-8)."""
 
@@ -233,7 +220,6 @@ Effect = LookAt | NotifyOn | Explain | Made | Failed | Lost | FirstAnswer | Redi
 Step = tuple[DialState, list[Effect]]
 
 
-@record
 class DialMachine(NamedTuple):
     """The rules for the dials of one connector. The machine holds no state: `step` is a pure function.
 
@@ -297,15 +283,15 @@ class DialMachine(NamedTuple):
         if input_.shown == TRANSIENT_FAILURE:
             state, redialled = self._redials_by(state, now)
             return state._replace(phase=DialPhase.FAILED), [*redialled, Explain()]
-        begun = state.begun or input_.left or input_.shown != IDLE or now - state.started >= dial_times.BEGINS_WITHIN
-        state = state._replace(begun=begun, since=state.since if input_.shown == READY else math.inf)
         if input_.shown == READY:
             # Give the connection a moment to end, but not so long that a success would miss the limit (CB-15).
             until = now + min(state.observe, max(0.0, state.started + state.limit - now) / 2)
-            state = state._replace(phase=DialPhase.OBSERVING, since=min(state.since, now), until=until)
+            state = state._replace(phase=DialPhase.OBSERVING, begun=True, since=min(state.since, now), until=until)
             if not state.observe:
                 return self._look_at_observed(state, input_, now)
             return state, [*([NotifyOn(READY)] if self.notifies else []), self._until(state, now)]
+        begun = state.begun or input_.left or input_.shown != IDLE or now - state.started >= dial_times.BEGINS_WITHIN
+        state = state._replace(begun=begun, since=math.inf)
         if input_.shown == IDLE and begun:  # it connected and lost the connection again between two looks
             return self._made(state._replace(since=now))
         return state, self._look_again(state, input_.shown, now)
@@ -387,13 +373,15 @@ class DialMachine(NamedTuple):
 
     def _look_for_redial(self, state: DialState, input_: Looked, now: float) -> Step:
         """Report the dials that the core has made by itself since the last look (CB-16)."""
+        if input_.running > state.calls:
+            state = state._replace(calls=input_.running)
         shown, before = input_.shown, state
         changed = input_.left or shown != state.shown
         effects = list[Effect]()
         if changed and _has_dialled(state.shown, shown):
             state = self._dialled(state, now)._replace(redialled=state.redialled + 1)
             effects.append(Redialled())
-            if state.redialled == _MOST_REDIALS and not input_.served and state.ended - state.since < dial_times.YOUNG:
+            if not input_.served and state.ended - state.since < dial_times.YOUNG and _refuses(state, input_, now):
                 effects.append(EndCalls(_REFUSED))
         elif shown == TRANSIENT_FAILURE:
             state, effects = self._redials_by(state, now)
@@ -442,9 +430,6 @@ class DialMachine(NamedTuple):
         """Return whether the channel may serve another dial: it is young, and one of several in quick turns."""
         return not state.observe and now - state.since < dial_times.SPARE_UNTIL
 
-    def _ignored(self, state: DialState, _input: Input, _now: float) -> Step:
-        return state, []
-
 
 def is_decided(state: DialState, shown: int, now: float) -> bool:
     """Return whether the core may have an outcome of the attempt that has not been looked at yet (CB-3).
@@ -478,6 +463,16 @@ def link_of(shown: int, ended_for: float) -> Link:
     return Link.BROKEN if shown != READY and ended_for < dial_times.CALLS_ARE_REFUSED_WITHIN else Link.OPEN
 
 
+def _refuses(state: DialState, input_: Looked, now: float) -> bool:
+    """Return whether the core has redialled so often that the peer must be refusing the calls.
+
+    A peer that accepts one call on each connection costs a redial for each call that it had not accepted yet. Once a
+    GOAWAY has ended a call, or the calls have had `REDIALS_FOR` seconds, two redials are enough.
+    """
+    known = input_.refused or now - state.ended >= dial_times.REDIALS_FOR
+    return state.redialled > (1 if known else max(1, state.calls))
+
+
 def _note_answer(state: DialState, input_: Looked) -> Step:
     if state.served or not input_.served:
         return state, []
@@ -508,7 +503,7 @@ TRANSITIONS = Transitions[_Handler](
         **{(phase, Abandon): DialMachine._abandon for phase in DialPhase},
         (DialPhase.DIALLING, Looked): DialMachine._look_at_dial,
         (DialPhase.OBSERVING, Looked): DialMachine._look_at_observed,
-        (DialPhase.FAILED, Looked): DialMachine._ignored,
+        (DialPhase.FAILED, Looked): ignored,
         (DialPhase.FAILED, Explained): DialMachine._explained,
         (DialPhase.OPEN, Looked): DialMachine._look_at_open,
         (DialPhase.OPEN, Retire): DialMachine._retire,
@@ -517,7 +512,7 @@ TRANSITIONS = Transitions[_Handler](
         (DialPhase.ENDED, Looked): DialMachine._look_at_ended,
         (DialPhase.ENDED, Retire): DialMachine._retire,
         (DialPhase.DRAINING, Looked): DialMachine._look_at_draining,
-        (DialPhase.DRAINING, Retire): DialMachine._ignored,
-        **{(DialPhase.CLOSED, kind): DialMachine._ignored for kind in (Looked, Explained, Retire, Abandon)},
+        (DialPhase.DRAINING, Retire): ignored,
+        **{(DialPhase.CLOSED, kind): ignored for kind in (Looked, Explained, Retire, Abandon)},
     }
 )

@@ -50,6 +50,9 @@ CALLS_ARE_REFUSED_WITHIN = 0.1
 YOUNG = 1.0
 """The lifetime in seconds below which a connection without an answer has accepted no calls, if the core redials for
 them again (CB-16)."""
+REDIALS_FOR = 1.0
+"""For how many seconds after its end the core may redial once for each of its calls, unless a GOAWAY has ended one
+(CB-16)."""
 UNPROVEN_LOOK = 0.005
 """How often such a connection is looked at while calls run on it, where the core cannot notify. For calls that the peer
 refuses, the core redials within milliseconds, and is READY again soon after (CB-16)."""

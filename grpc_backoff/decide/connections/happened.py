@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from grpc_backoff.base.record import NamedTuple, record
+from grpc_backoff.base.record import NamedTuple
 
 if TYPE_CHECKING:
     from grpc_backoff.decide.connections.events import ConnectionEvent
@@ -23,7 +23,6 @@ class ChannelKey:
     __slots__ = ("__weakref__",)
 
 
-@record
 class Happened(NamedTuple):
     """What has happened to a connection, a slot or a name.
 
@@ -56,4 +55,5 @@ class Happened(NamedTuple):
 
 def load_events() -> None:
     """Import the events before there are any, because there is a listener (CH-12)."""
+    from grpc_backoff.decide.calls import events  # noqa: F401, PLC0415
     from grpc_backoff.decide.connections import slot_events  # noqa: F401, PLC0415

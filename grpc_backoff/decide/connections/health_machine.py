@@ -17,7 +17,7 @@ from __future__ import annotations
 import enum
 import math
 
-from grpc_backoff.base.record import NamedTuple, record
+from grpc_backoff.base.record import NamedTuple
 from grpc_backoff.base.stepping import ArmTimer, CancelTimer
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.policy.connect import ConnectPolicy
@@ -43,7 +43,6 @@ class HealthPhase(enum.Enum):
     """There is nothing to watch any more; this phase is final."""
 
 
-@record
 class HealthState(NamedTuple):
     """The machine's complete state.
 
@@ -66,14 +65,12 @@ class HealthState(NamedTuple):
     failures: int = 0
 
 
-@record
 class Answered(NamedTuple):
     """The stream has sent a message; `problem` is why it says that the server is not serving, empty if it is."""
 
     problem: str
 
 
-@record
 class Ended(NamedTuple):
     """The stream has ended with a status; `alive` is whether the connection is still up."""
 
@@ -82,7 +79,6 @@ class Ended(NamedTuple):
     alive: bool = True
 
 
-@record
 class HealthTimerFired(NamedTuple):
     """The timer is due. `used` is when a call last used the connection; `alive` is whether it is still up."""
 
@@ -90,7 +86,6 @@ class HealthTimerFired(NamedTuple):
     alive: bool = True
 
 
-@record
 class Unwatched(NamedTuple):
     """The connection takes no more new calls."""
 
@@ -98,24 +93,20 @@ class Unwatched(NamedTuple):
 HealthInput = Answered | Ended | HealthTimerFired | Unwatched
 
 
-@record
 class BeginStream(NamedTuple):
     """Begin a stream."""
 
 
-@record
 class EndStream(NamedTuple):
     """Cancel the stream, if one is open."""
 
 
-@record
 class Tell(NamedTuple):
     """The health has changed: `problem` is why the server is not serving; empty if it is."""
 
     problem: str
 
 
-@record
 class GoIdle(NamedTuple):
     """Close the connection, because no call has used it within the idle timeout (CB-14)."""
 
@@ -124,7 +115,6 @@ HealthEffect = BeginStream | EndStream | Tell | GoIdle | ArmTimer | CancelTimer
 HealthStep = tuple[HealthState, list[HealthEffect]]
 
 
-@record
 class HealthMachine(NamedTuple):
     """The rules for the Watch of one connection. The machine holds no state: its methods are pure functions."""
 

@@ -1,4 +1,4 @@
-r"""Whether the peer of one connection is alive, as a pure state machine: (state, input, now) -> (state, effects).
+r"""Whether the peer of one connection is alive, as a pure state machine.
 
 A connection to a frozen host looks like any other: the core says READY until TCP gives up. So the peer is asked, by one
 unary call, when there is reason to doubt it: calls run and nothing has arrived for a while, a call follows a pause
@@ -26,8 +26,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from grpc_backoff.base.record import NamedTuple, record
-from grpc_backoff.base.stepping import ArmTimer, CancelTimer, Transitions
+from grpc_backoff.base.record import NamedTuple
+from grpc_backoff.base.stepping import ArmTimer, CancelTimer, Transitions, ignored
 
 _NEVER = -math.inf
 
@@ -66,7 +66,6 @@ class LivenessPhase(enum.Enum):
     """The connection is condemned, or no longer READY; this phase is final."""
 
 
-@record
 class LivenessState(NamedTuple):
     """The machine's complete state.
 
@@ -95,7 +94,6 @@ class LivenessState(NamedTuple):
     answered: bool | None = None
 
 
-@record
 class CallsCounted(NamedTuple):
     """The timer is due: how many calls run, and for how many seconds nothing has arrived; infinity if nothing has."""
 
@@ -103,12 +101,10 @@ class CallsCounted(NamedTuple):
     quiet: float = math.inf
 
 
-@record
 class CallWaits(NamedTuple):
     """A call waits for the connection, or has entered it as it was being shut."""
 
 
-@record
 class Unanswered(NamedTuple):
     """A call that began at the time `began` was ended on this side, at its deadline or because it was cancelled.
 
@@ -119,7 +115,6 @@ class Unanswered(NamedTuple):
     heard: float = _NEVER
 
 
-@record
 class News(NamedTuple):
     """There is news that makes the connection doubtful; `woke` says whether the process has slept (LV-4)."""
 
@@ -127,7 +122,6 @@ class News(NamedTuple):
     woke: bool = False
 
 
-@record
 class Replied(NamedTuple):
     """The liveness call has ended.
 
@@ -142,7 +136,6 @@ class Replied(NamedTuple):
     running: int = 0
 
 
-@record
 class Left(NamedTuple):
     """The connection is no longer READY, or is closed."""
 
@@ -150,7 +143,6 @@ class Left(NamedTuple):
 LivenessInput = CallsCounted | CallWaits | Unanswered | News | Replied | Left
 
 
-@record
 class Ask(NamedTuple):
     """Make a liveness call with a deadline of `within` seconds, and feed `Replied`; `why` gives the cause."""
 
@@ -158,24 +150,20 @@ class Ask(NamedTuple):
     within: float
 
 
-@record
 class Shut(NamedTuple):
     """Let calls wait. If one has entered the connection in the meantime, feed `CallWaits`."""
 
 
-@record
 class Reopen(NamedTuple):
     """Let calls use the connection and start those that wait."""
 
 
-@record
 class Lives(NamedTuple):
     """The peer has answered after `took` seconds."""
 
     took: float
 
 
-@record
 class Condemn(NamedTuple):
     """The peer is dead; `why` gives the cause."""
 
@@ -186,7 +174,6 @@ LivenessEffect = Ask | Shut | Reopen | Lives | Condemn | ArmTimer | CancelTimer
 LivenessStep = tuple[LivenessState, list[LivenessEffect]]
 
 
-@record
 class LivenessMachine(NamedTuple):
     """The rules for one connection. The machine holds no state: `begin` and `step` are functions of their arguments.
 
@@ -271,33 +258,27 @@ class LivenessMachine(NamedTuple):
         timer: list[LivenessEffect] = [CancelTimer()] if state.due != math.inf else []
         return state._replace(phase=LivenessPhase.ENDED, due=math.inf), timer
 
-    def _ignored(self, state: LivenessState, _input: LivenessInput, _now: float) -> LivenessStep:
-        return state, []
-
 
 _Handler = Callable[[LivenessMachine, LivenessState, Any, float], LivenessStep]
 
 TRANSITIONS = Transitions[_Handler](
     {
         (LivenessPhase.OPEN, CallsCounted): LivenessMachine._look,
-        (LivenessPhase.OPEN, CallWaits): LivenessMachine._ignored,
+        (LivenessPhase.OPEN, CallWaits): ignored,
         (LivenessPhase.OPEN, Unanswered): LivenessMachine._unanswered,
         (LivenessPhase.OPEN, News): LivenessMachine._hear,
         (LivenessPhase.OPEN, Left): LivenessMachine._end,
-        (LivenessPhase.PAUSED, CallsCounted): LivenessMachine._ignored,
+        (LivenessPhase.PAUSED, CallsCounted): ignored,
         (LivenessPhase.PAUSED, CallWaits): LivenessMachine._wanted,
         (LivenessPhase.PAUSED, Unanswered): LivenessMachine._unanswered,
         (LivenessPhase.PAUSED, News): LivenessMachine._hear,
         (LivenessPhase.PAUSED, Left): LivenessMachine._end,
-        (LivenessPhase.ASKING, CallsCounted): LivenessMachine._ignored,
-        (LivenessPhase.ASKING, CallWaits): LivenessMachine._ignored,
-        (LivenessPhase.ASKING, Unanswered): LivenessMachine._ignored,
-        (LivenessPhase.ASKING, News): LivenessMachine._ignored,
+        (LivenessPhase.ASKING, CallsCounted): ignored,
+        (LivenessPhase.ASKING, CallWaits): ignored,
+        (LivenessPhase.ASKING, Unanswered): ignored,
+        (LivenessPhase.ASKING, News): ignored,
         (LivenessPhase.ASKING, Replied): LivenessMachine._replied,
         (LivenessPhase.ASKING, Left): LivenessMachine._end,
-        **{
-            (LivenessPhase.ENDED, kind): LivenessMachine._ignored
-            for kind in (CallsCounted, CallWaits, Unanswered, News, Replied, Left)
-        },
+        **{(LivenessPhase.ENDED, kind): ignored for kind in (CallsCounted, CallWaits, Unanswered, News, Replied, Left)},
     }
 )

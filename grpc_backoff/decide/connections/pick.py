@@ -9,6 +9,8 @@ from grpc_backoff.base.status import State
 
 T = TypeVar("T")
 
+FULL = 2**62
+"""The load of a connection that has just ended, or that no call may use now."""
 _ORDER = State.READY, State.CONNECTING, State.TRANSIENT_FAILURE
 _SHARE, _SHORTEST, _LONGEST = 0.25, 0.02, 0.05
 """How long an ended call is counted: as a part of how long it took, and within these limits, in seconds."""

@@ -1,4 +1,4 @@
-r"""A channel's pool of slots as a pure state machine: (state, input, now) -> (state, effects).
+r"""A channel's pool of slots as a pure state machine.
 
 Between a channel and its connections stands the pool. It has *slots*: a slot is an endpoint (the whole target, or one
 address of it), a connection machine (`decide/connections/connection_machine.py`) on the schedule of that endpoint, and
@@ -24,8 +24,8 @@ it. It is replaced in the same way, and if the server serves again before that, 
 With round_robin (PO-6) there is a slot for each address. Until the addresses are known, one slot with an empty endpoint
 stands for the target. Its attempts are resolutions, so a name that cannot be resolved backs off as any attempt does.
 
-States, inputs and effects are in `pool_records.py`, and the table is at the end. The shell, `engine/slots.py`, carries
-out the effects and reports what has happened.
+States, inputs and effects are in `pool_records.py`, and the table is at the end. The shell, `engine/several_slots.py`,
+carries out the effects and reports what has happened.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
-from grpc_backoff.base.record import NamedTuple, record
+from grpc_backoff.base.record import NamedTuple
 from grpc_backoff.base.status import Role, State
-from grpc_backoff.base.stepping import ArmTimer, CancelTimer, Emit, Transitions
+from grpc_backoff.base.stepping import ArmTimer, CancelTimer, Emit, Transitions, ignored
 from grpc_backoff.decide.connections import connection_machine as m
 from grpc_backoff.decide.connections import pool_records as p
 from grpc_backoff.decide.connections.happened import ChannelKey, Happened
@@ -63,7 +63,6 @@ _Kind = Literal["SlotOpened", "SlotServing", "SlotRetiring", "SlotClosed", "Slot
 """The name of an event's class in `slot_events.py`."""
 
 
-@record
 class PoolMachine(NamedTuple):
     """The rules for one channel's slots. The machine holds no state: `step` is a pure function.
 
@@ -435,9 +434,6 @@ class PoolMachine(NamedTuple):
         closed = state._replace(phase=p.PoolPhase.CLOSED, slots=())
         return closed, [p.Show(State.SHUTDOWN), *timer, *others, p.CloseSlot(last.number)]
 
-    def _ignored(self, state: p.PoolState, _input: p.PoolInput, _now: float) -> p.PoolStep:
-        return state, []
-
     # Events.
 
     def _announce(self, kind: _Kind, slot: p.SlotState, now: float, why: str) -> list[p.PoolEffect]:
@@ -485,6 +481,6 @@ TRANSITIONS = Transitions.by_phase(
     {
         p.PoolPhase.UNWANTED: _OPEN,
         p.PoolPhase.WANTED: _OPEN,
-        p.PoolPhase.CLOSED: dict.fromkeys(_OPEN, PoolMachine._ignored),
+        p.PoolPhase.CLOSED: dict.fromkeys(_OPEN, ignored),
     }
 )

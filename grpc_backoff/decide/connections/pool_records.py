@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import math
 
-from grpc_backoff.base.record import NamedTuple, record
+from grpc_backoff.base.record import NamedTuple
 from grpc_backoff.base.status import Role, State
 from grpc_backoff.base.stepping import ArmTimer, CancelTimer, Emit
 from grpc_backoff.decide.connections import connection_machine as m
@@ -28,7 +28,6 @@ class PoolPhase(enum.Enum):
     """The channel is closed; this phase is final."""
 
 
-@record
 class SlotState(NamedTuple):
     """One slot. Times are in seconds on the channel's monotonic clock.
 
@@ -84,7 +83,6 @@ CONNECTED = (Role.SERVING, Role.UNHEALTHY)
 _LIVE = (Role.COMING, *CONNECTED)
 
 
-@record
 class PoolState(NamedTuple):
     """The machine's complete state. Times are in seconds on the channel's monotonic clock.
 
@@ -154,7 +152,6 @@ class PoolState(NamedTuple):
         return self._replace(slots=tuple([slot if other.number == slot.number else other for other in self.slots]))
 
 
-@record
 class SlotChanged(NamedTuple):
     """A slot's connection machine has a new state.
 
@@ -167,7 +164,6 @@ class SlotChanged(NamedTuple):
     busy: bool = False
 
 
-@record
 class SlotServes(NamedTuple):
     """A slot has a connection for calls; `started` is when the attempt that made it started."""
 
@@ -175,35 +171,30 @@ class SlotServes(NamedTuple):
     started: float
 
 
-@record
 class SlotFailed(NamedTuple):
     """An attempt of a slot, or one that applies to it (SH-3), has failed."""
 
     slot: int
 
 
-@record
 class SlotEnded(NamedTuple):
     """A retiring or condemned slot has no connection left."""
 
     slot: int
 
 
-@record
 class NameResolved(NamedTuple):
     """The target's name has these addresses; none if it could not be resolved."""
 
     addresses: tuple[str, ...]
 
 
-@record
 class Refresh(NamedTuple):
     """Replace every connection; `why` gives the cause."""
 
     why: str
 
 
-@record
 class Condemned(NamedTuple):
     """A slot's connection is known to be dead; `why` gives the cause."""
 
@@ -211,7 +202,6 @@ class Condemned(NamedTuple):
     why: str
 
 
-@record
 class HealthChanged(NamedTuple):
     """The server of a slot's connection says whether it serves; `problem` says why not and is empty if it does."""
 
@@ -219,7 +209,6 @@ class HealthChanged(NamedTuple):
     problem: str
 
 
-@record
 class TurnedAway(NamedTuple):
     """A slot's connection has turned away a call that is retried: the next attempt prefers another one (RT-15).
 
@@ -233,7 +222,6 @@ class TurnedAway(NamedTuple):
     draw: float
 
 
-@record
 class Load(NamedTuple):
     """How many calls a slot's connection has, when the last of them ended, and whether one was ever answered."""
 
@@ -243,14 +231,12 @@ class Load(NamedTuple):
     served: bool = False
 
 
-@record
 class PoolBusy(NamedTuple):
     """All connections have as many calls as they may have, and calls wait; `loads` has every serving slot."""
 
     loads: tuple[Load, ...]
 
 
-@record
 class PoolTimerFired(NamedTuple):
     """The machine's timer is due, or overdue; `loads` has every serving slot.
 
@@ -278,7 +264,6 @@ PoolInput = (
 )
 
 
-@record
 class OpenSlot(NamedTuple):
     """Make a slot; it dials when it is wanted. The connection of slot `replaces` needs no other successor."""
 
@@ -287,21 +272,18 @@ class OpenSlot(NamedTuple):
     replaces: int | None = None
 
 
-@record
 class WantSlot(NamedTuple):
     """Ask a slot for a connection."""
 
     slot: int
 
 
-@record
 class RetireSlot(NamedTuple):
     """Stop dialling for a slot and close its connection when the last call has ended."""
 
     slot: int
 
 
-@record
 class CondemnSlot(NamedTuple):
     """Stop dialling for a slot and end its connection with all calls, whose status says `why`."""
 
@@ -309,40 +291,34 @@ class CondemnSlot(NamedTuple):
     why: str
 
 
-@record
 class RestSlot(NamedTuple):
     """Close the connection of a slot, because the channel is idle (CB-14)."""
 
     slot: int
 
 
-@record
 class CloseSlot(NamedTuple):
     """Discard a slot."""
 
     slot: int
 
 
-@record
 class TellSlot(NamedTuple):
     """Tell a slot that is asleep in backoff that there is news (LV-4)."""
 
     slot: int
 
 
-@record
 class Resolve(NamedTuple):
     """Resolve the target's name."""
 
 
-@record
 class Serving(NamedTuple):
     """New calls use the connections of these slots, one group for each endpoint."""
 
     groups: tuple[tuple[int, ...], ...]
 
 
-@record
 class Show(NamedTuple):
     """The channel has a new state."""
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import enum
 import math
 
-from grpc_backoff.base.record import NamedTuple, record
+from grpc_backoff.base.record import NamedTuple
 from grpc_backoff.base.status import Failure, Loss
 
 _NEVER = -math.inf
@@ -47,7 +47,6 @@ class Health(enum.Enum):
 _FAILING = Health.FAILING  # up to Python 3.11, access to a member is slow
 
 
-@record
 class Schedule(NamedTuple):
     """One key's schedule. Times are in seconds on the monotonic clock that its managers share.
 
@@ -131,7 +130,9 @@ class Schedule(NamedTuple):
         schedule = self.given_up(member)._replace(members=self.members - 1, ready=self.ready - {member})
         if schedule.members:
             return schedule
-        if not self.failing:  # no answer can be heard any more
+        if self.failure is not None and self.failure.lasting:
+            schedule = schedule._replace(free=_NEVER)  # CH-3: nothing was dialled, and no call may wait
+        elif not self.failing:  # no answer can be heard any more
             schedule = schedule._replace(free=max(self.free, self.deadline))
         return schedule.forgotten()
 

@@ -40,7 +40,13 @@ def status_shown(status: ConnectionStatus, *, asked: bool, closed: bool) -> Conn
 
 
 def explain(
-    target: str, status: ConnectionStatus, *, waited: bool = False, proxied: bool = False, full: bool = False
+    target: str,
+    status: ConnectionStatus,
+    *,
+    waited: bool = False,
+    proxied: bool = False,
+    asked: bool = False,
+    full: bool = False,
 ) -> str:
     """Return why there is no connection. The text changes only with the cause; figures are in the status.
 
@@ -49,18 +55,23 @@ def explain(
         status: the channel's status.
         waited: whether the call's deadline expired while it waited for a connection.
         proxied: whether the core connects through an HTTP proxy, whose address the last error then has.
+        asked: whether there were connections, but their peers had not answered whether they are alive (LV-1).
         full: whether there were connections, which had no room for the call (PO-14).
     """
     opening = "Deadline Exceeded while waiting: " if waited else ""
+    if asked:
+        return f"{opening}{target} was asked whether it is alive and has not answered yet"
     if full:
         return f"{opening}every connection to {target} had as many calls as it may have"
     through = " through the HTTP proxy" if proxied else ""
-    return f"{opening}no connection to {target}{through}; {_cause(status)}"
+    return f"{opening}no connection to {target}{through}; {_cause(status, waited=waited)}"
 
 
-def _cause(status: ConnectionStatus) -> str:
+def _cause(status: ConnectionStatus, *, waited: bool) -> str:
     if status.last_error is not None:
         return f"last error: {status.last_error}"
+    if waited and status.state is State.READY:  # it came just now, or its loss is not known yet
+        return "the call could not use the connection in time"
     # Until a loss is reported, there is no error, and the state is IDLE, or READY if the loss is not known yet.
     if status.state is State.READY or (status.state is State.IDLE and status.attempt):
         return "the connection ended before the call could use it"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from grpc_backoff.base.record import dataclass
 from grpc_backoff.decide.connections.events import ConnectionEvent, Failure
+from grpc_backoff.decide.connections.happened import ChannelKey  # noqa: F401 - in annotations that a program evaluates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

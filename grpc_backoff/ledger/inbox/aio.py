@@ -14,7 +14,7 @@ import grpc.aio
 
 from grpc_backoff.ledger.inbox.decision import HANDLE, AioExecute, NotRecorded, Query, Refused
 from grpc_backoff.ledger.inbox.handling import AioDatabase, Handler, Inbox, Passage, aio_database, handing_out, no_scope
-from grpc_backoff.ledger.statements import Row, follow_async
+from grpc_backoff.ledger.stores.statements import Row, follow_async
 
 
 class AioInbox(Inbox[AioDatabase], grpc.aio.ServerInterceptor):
@@ -113,7 +113,7 @@ class AioInbox(Inbox[AioDatabase], grpc.aio.ServerInterceptor):
                 if step is not HANDLE:
                     return await execute(step)
                 with handing_out(connection):
-                    response = await passage.respond(passage.message, context)
+                    response = await passage.respond(context)
                 return passage.returned(response, context.code())
 
             while True:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import enum
 import hashlib
 from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from grpc_backoff.base.record import record
-from grpc_backoff.ledger.records import IDEMPOTENCY_KEY, LONGEST_KEY
-from grpc_backoff.ledger.statements import Row
+from grpc_backoff.base.record import NamedTuple
+from grpc_backoff.ledger.operation import IDEMPOTENCY_KEY, LONGEST_KEY
+from grpc_backoff.ledger.stores.statements import Row
 
 
 class Refused(Exception):  # noqa: N818 - not an error of the program
@@ -49,7 +49,6 @@ class InboxStage(enum.Enum):
     RECORDING = "from the handler's return to the end of COMMIT"
 
 
-@record
 class Query(NamedTuple):
     """A statement and its parameters."""
 
@@ -166,15 +165,13 @@ class InboxEntry:
             case InboxStage.CLAIMING, Trouble.BUSY if not late:
                 return None
             case InboxStage.CLAIMING, Trouble.BUSY:
-                return Refused(
-                    "UNAVAILABLE", f"another call holds this {IDEMPOTENCY_KEY} or the database; repeat later"
-                )
+                details = f"another call holds this {IDEMPOTENCY_KEY} or the database; repeat later"
             case _, Trouble.READ_ONLY:
-                return Refused(
-                    "UNAVAILABLE", f"the database is read-only; repeat this call with the same {IDEMPOTENCY_KEY}"
-                )
+                details = f"the database is read-only; repeat this call with the same {IDEMPOTENCY_KEY}"
             case InboxStage.HANDLING, Trouble.OTHER:
                 return error
             case _, Trouble.OTHER:
                 return Refused("INTERNAL", "the database rejected the transaction; nothing was recorded")
-        return Refused("UNAVAILABLE", f"the database did not answer; repeat this call with the same {IDEMPOTENCY_KEY}")
+            case _:
+                details = f"the database did not answer; repeat this call with the same {IDEMPOTENCY_KEY}"
+        return Refused("UNAVAILABLE", details)

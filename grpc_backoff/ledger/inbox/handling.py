@@ -4,33 +4,37 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import logging
 import os
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import grpc
 
 from grpc_backoff.base.base_errors import OptionError, kind_of
+from grpc_backoff.base.logs import Log
 from grpc_backoff.ledger.errors import LedgerStateError
 from grpc_backoff.ledger.inbox.decision import InboxEntry, Refused, read_key
-from grpc_backoff.ledger.store import LONG_AGO, POSTGRES_URL, SQLITE_URL, URLS, read_url
+from grpc_backoff.ledger.stores.store import LONG_AGO
+from grpc_backoff.ledger.stores.urls import POSTGRES_URL, read_url
 from grpc_backoff.policy import checks
-from grpc_backoff.policy.checks import Unit
 
 if TYPE_CHECKING:
     from grpc_backoff.ledger.inbox.postgres import AioPostgres, SyncPostgres
     from grpc_backoff.ledger.inbox.sqlite import AioSQLite, SyncSQLite
 
+    Handler = grpc.RpcMethodHandler[Any, Any]
+else:
+    Handler = grpc.RpcMethodHandler  # which is generic to type checkers only
+
 AioDatabase: TypeAlias = "AioPostgres | AioSQLite"
 SyncDatabase: TypeAlias = "SyncPostgres | SyncSQLite"
 DatabaseT = TypeVar("DatabaseT", bound="AioDatabase | SyncDatabase")
-Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 SLICE = 0.5
 """How long a call waits for another at a time, in seconds. In between, it gives its connection to others."""
-_LOG = logging.getLogger("grpc_backoff")
+_LOG = Log("grpc_backoff")
 _CONNECTION: ContextVar[object] = ContextVar("grpc_backoff_inbox_connection")
 
 
@@ -62,8 +66,8 @@ def handing_out(made: object) -> Iterator[None]:
 
 def aio_database(url: str | os.PathLike[str], connections: int) -> AioDatabase:
     """Return the database at a URL for `AioInbox`, not yet open; the errors are those of `AioInbox.open`."""
-    place, is_postgres = _place(url)
-    if is_postgres:
+    place = read_url(url)
+    if place.startswith(POSTGRES_URL):
         from grpc_backoff.ledger.inbox.postgres import AioPostgres  # noqa: PLC0415 - an optional package
 
         return AioPostgres(place, connections)
@@ -74,25 +78,14 @@ def aio_database(url: str | os.PathLike[str], connections: int) -> AioDatabase:
 
 def sync_database(url: str | os.PathLike[str], connections: int) -> SyncDatabase:
     """Return the same for `SyncInbox`."""
-    place, is_postgres = _place(url)
-    if is_postgres:
+    place = read_url(url)
+    if place.startswith(POSTGRES_URL):
         from grpc_backoff.ledger.inbox.postgres import SyncPostgres  # noqa: PLC0415 - an optional package
 
         return SyncPostgres(place, connections)
     from grpc_backoff.ledger.inbox.sqlite import SyncSQLite  # noqa: PLC0415 - like the other
 
     return SyncSQLite(place)
-
-
-def _place(url: str | os.PathLike[str]) -> tuple[str, bool]:
-    """Return a URL of PostgreSQL, or the path of an SQLite file, and whether it is the former."""
-    text = read_url(url)
-    if text.startswith(POSTGRES_URL):
-        return text, True
-    path = text.removeprefix(SQLITE_URL)
-    if "://" in path or path in ("", ":memory:") or path.startswith("file:"):
-        raise OptionError("url", f"{path.partition('://')[0]}...", URLS)
-    return path, False
 
 
 def no_scope(_context: object) -> str:
@@ -115,19 +108,16 @@ class Inbox(Generic[DatabaseT]):
     ) -> None:
         """Check the options and prepare the database; use `open` instead."""
         names = () if isinstance(required, bool) else required
-        if (
-            isinstance(names, str)
-            or not isinstance(names, Collection)
-            or not all(isinstance(name, str) and name.startswith("/") for name in names)
-        ):
+        paths = isinstance(names, Collection) and all(isinstance(name, str) and name.startswith("/") for name in names)
+        if isinstance(names, str) or not paths:
             allowed = "True, False, or a collection of full method names, such as '/shop.Orders/Place'"
             raise OptionError("required", required, allowed)
         if not callable(scope):
             raise OptionError("scope", scope, "a function that takes the servicer context and returns a string")
         self._required = required
         self._scope = scope
-        self._hold = checks.duration("hold", hold, Unit.SECONDS)
-        self._database = database_at(url, checks.whole(1)("connections", connections, Unit.SECONDS))
+        self._hold = checks.duration("hold", hold)
+        self._database = database_at(url, checks.whole(1)("connections", connections))
         self._process = os.getpid()
 
     def _guarded(
@@ -144,9 +134,8 @@ class Inbox(Generic[DatabaseT]):
         key = None if handler is None else self._key(handler, details, usable)
         if handler is None or key is None:
             return handler
-        requests, responses = (
-            "stream" if many else "unary" for many in (handler.request_streaming, handler.response_streaming)
-        )
+        streams = handler.request_streaming, handler.response_streaming
+        requests, responses = ("stream" if many else "unary" for many in streams)
         make: Callable[..., Handler] = getattr(grpc, f"{requests}_{responses}_rpc_method_handler")
         return make(functools.partial(answer, functools.partial(self._enter, handler, details.method, key)))
 
@@ -182,7 +171,7 @@ class Inbox(Generic[DatabaseT]):
         return Passage(self._database, handler, method, message, entry, time.monotonic() + self._hold)
 
     def _prune(self, older_than: float) -> int:
-        seconds = min(checks.pause("older_than", older_than, Unit.SECONDS), LONG_AGO)
+        seconds = min(checks.pause("older_than", older_than), LONG_AGO)
         total = 0
         with self._database.connected() as connection:
             while deleted := connection.execute(self._database.statements.prune, (seconds,)).rowcount:
@@ -190,35 +179,33 @@ class Inbox(Generic[DatabaseT]):
         return total
 
 
+@dataclass(slots=True, repr=False)
 class Passage:
-    """One call on its way through an inbox: its message, its entry, and what its handler returned."""
+    """One call on its way through an inbox: its message, its entry, and what its handler returned.
 
-    def __init__(
-        self,
-        database: AioDatabase | SyncDatabase,
-        handler: Handler,
-        method: str,
-        message: object,
-        entry: InboxEntry,
-        until: float,
-    ) -> None:
-        """Begin; after `until`, on the clock `time.monotonic`, the call waits no more."""
-        self.message = message
-        self.entry = entry
-        self.respond: Callable[..., Any] = handler.unary_unary  # type: ignore[assignment]  # `Inbox._key` has looked
-        self.response: bytes | None = None
-        self._database = database
-        self._serialize = handler.response_serializer
-        self._method = method
-        self._until = until
+    After `until`, on the clock `time.monotonic`, it waits no more.
+    """
+
+    database: AioDatabase | SyncDatabase
+    handler: Handler
+    method: str
+    message: object
+    entry: InboxEntry
+    until: float
+    response: bytes | None = None
+
+    def respond(self, context: Any) -> Any:
+        """Call the handler, which may be a coroutine function."""
+        return self.handler.unary_unary(self.message, context)  # type: ignore[misc]  # `Inbox._key` has looked
 
     def limit(self) -> float:
         """Return how long the next transaction may wait, in seconds."""
-        return min(max(self._until - time.monotonic(), 0.001), SLICE)
+        return min(max(self.until - time.monotonic(), 0.001), SLICE)
 
     def returned(self, response: Any, status: object) -> bytes | None:
         """Return the serialized response; None if the handler set an error status."""
-        self.response = response if self._serialize is None else self._serialize(response)
+        serialize = self.handler.response_serializer
+        self.response = response if serialize is None else serialize(response)
         return self.response if status in (None, 0, grpc.StatusCode.OK) else None
 
     @contextlib.contextmanager
@@ -226,14 +213,14 @@ class Passage:
         """Suppress an error of the database after which the block is to be run again; refuse the call after others."""
         try:
             yield
-        except self._database.errors as error:
-            trouble = self._database.trouble(error)
-            following = self.entry.after(error, trouble, late=time.monotonic() >= self._until)
+        except self.database.errors as error:
+            trouble = self.database.trouble(error)
+            following = self.entry.after(error, trouble, late=time.monotonic() >= self.until)
             if following is error:
                 raise
             if isinstance(following, Refused):
                 # The text of the error may show values, so it is not logged.
                 kind = f"{type(error).__name__} {getattr(error, 'sqlstate', None) or ''}".strip()
                 stage = self.entry.stage.name.lower()
-                _LOG.warning("inbox: %s: %s while %s: %s", self._method, kind, stage, following.details)
+                _LOG.warning("inbox: %s: %s while %s: %s", self.method, kind, stage, following.details)
                 raise following from None

@@ -18,14 +18,12 @@ try:
 except ImportError as error:
     raise MissingExtra("postgres", "an inbox in PostgreSQL") from error
 
-_TIMEOUT = 5
-"""How long a call waits for a connection, in seconds."""
+_TIMEOUT = 5  # how long a call waits for a connection, in seconds
 _BUSY = frozenset({"55P03", "40001", "40P01"})
 """A lock that was not acquired, a serialization failure and a deadlock."""
 _UNAVAILABLE = frozenset({"08", "40", "53", "57", "58"})
 """Classes of errors: connections, transactions that were rolled back, resources, the operator, the system."""
-_READ_ONLY = "25006"
-"""A standby, or a server that is being replaced."""
+_READ_ONLY = "25006"  # a standby, or a server that is being replaced
 _OPTIONS: dict[str, Any] = {"autocommit": True, "prepare_threshold": None, "connect_timeout": _TIMEOUT}
 _POOL: dict[str, Any] = {"min_size": 0, "open": False, "kwargs": _OPTIONS}
 
@@ -96,7 +94,6 @@ class SyncPostgres(_Postgres):
     """The transactions of a threaded server."""
 
     def __init__(self, url: str, connections: int) -> None:
-        """Prepare a pool of this many connections."""
         super().__init__(url)
         kind = psycopg_pool.ConnectionPool
         self._pool = kind(url, max_size=connections, check=kind.check_connection, **_POOL)
@@ -124,7 +121,6 @@ class AioPostgres(_Postgres):
     """The transactions of an asyncio server."""
 
     def __init__(self, url: str, connections: int) -> None:
-        """Prepare a pool of this many connections."""
         super().__init__(url)
         kind = psycopg_pool.AsyncConnectionPool
         self._pool = kind(url, max_size=connections, check=kind.check_connection, **_POOL)

@@ -13,14 +13,15 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
+from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.ledger.errors import LedgerSchemaError, LedgerUnavailableError
 from grpc_backoff.ledger.inbox.decision import AioExecute, Busy, Execute, Query, Statements, Trouble
 from grpc_backoff.ledger.schema import check_version, migrations
-from grpc_backoff.ledger.sqlite import BUSY, identity_of, upgrade_file, version_of
-from grpc_backoff.ledger.statements import ResultT, Row
+from grpc_backoff.ledger.stores.sqlite import BUSY, identity_of, upgrade_file, version_of
+from grpc_backoff.ledger.stores.statements import ResultT, Row
+from grpc_backoff.ledger.stores.urls import SQLITE_URL, URLS
 
-_TIMEOUT = 5.0
-"""How long migrations and pruning wait for the file's lock, in seconds."""
+_TIMEOUT = 5.0  # how long migrations and pruning wait for the file's lock, in seconds
 _VERSIONS = "ledger_inbox_schema"
 _UNAVAILABLE = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_NOMEM", "SQLITE_PROTOCOL")
 
@@ -49,7 +50,10 @@ class _SQLite:
     errors = (sqlite3.Error, Busy, _Unusable)
     trouble = staticmethod(trouble_of)
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, url: str) -> None:
+        path = url.removeprefix(SQLITE_URL)
+        if "://" in path or path in ("", ":memory:") or path.startswith("file:"):  # an inbox needs a file
+            raise OptionError("url", f"{path.partition(':')[0]}...", URLS)
         self._path = Path(path).absolute()  # the program may change its directory
         self._connection: sqlite3.Connection | None = None
         self._identity: tuple[int, int] | None = None
@@ -122,8 +126,8 @@ class _SQLite:
 class SyncSQLite(_SQLite):
     """The transactions of a threaded server."""
 
-    def __init__(self, path: str) -> None:
-        super().__init__(path)
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
         self._turn = threading.Lock()
 
     def open(self) -> None:
@@ -154,8 +158,8 @@ class SyncSQLite(_SQLite):
 class AioSQLite(_SQLite):
     """The transactions of an asyncio server. Taking the file's lock and COMMIT run in a thread."""
 
-    def __init__(self, path: str) -> None:
-        super().__init__(path)
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
         self._turn = asyncio.Lock()
 
     async def open(self) -> None:

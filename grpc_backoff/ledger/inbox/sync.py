@@ -19,7 +19,7 @@ from grpc_backoff.ledger.inbox.handling import (
     no_scope,
     sync_database,
 )
-from grpc_backoff.ledger.statements import Row, follow
+from grpc_backoff.ledger.stores.statements import Row, follow
 
 
 class _Context(Protocol):
@@ -85,7 +85,7 @@ class SyncInbox(Inbox[SyncDatabase], grpc.ServerInterceptor):
                 if step is not HANDLE:
                     return execute(step)
                 with handing_out(connection):
-                    response = passage.respond(passage.message, context)
+                    response = passage.respond(context)
                 return passage.returned(response, context.code())
 
             while context.is_active():

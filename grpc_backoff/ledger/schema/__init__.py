@@ -37,9 +37,8 @@ def check_version(where: str, found: int, newest: int, *, apply: bool, oldest: i
     Those from the version `oldest` on can be used as they are.
     """
     if found > newest:
-        raise LedgerSchemaError(
-            f"{where}: a newer grpc-backoff has upgraded the tables to version {found}; this one knows {newest}"
-        )
+        problem = f"a newer grpc-backoff has upgraded the tables to version {found}; this one knows {newest}"
+        raise LedgerSchemaError(f"{where}: {problem}")
     if found < (newest if oldest is None else oldest) and not apply:
         problem = f"the tables have version {found} instead of {newest}" if found else "there are no tables yet"
         raise LedgerSchemaError(f"{where}: {problem}; run `grpc-backoff ledger --db URL migrate`")

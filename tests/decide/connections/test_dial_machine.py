@@ -527,16 +527,31 @@ def test_a_connection_that_was_retired_while_it_was_up_is_left_alone():
     assert m.LookAt not in kinds(dial.look(IDLE, dial_times.STRAYS_FOR, running=1))
 
 
-@pytest.mark.parametrize(("lived", "served", "ends"), [(0.05, False, 1), (0.05, True, 0), (2.0, False, 0)])
-def test_calls_that_are_refused_again_and_again(lived, served, ends):
-    """CB-16: at the second redial for the calls of a connection that was young and answered none, the calls end."""
+@pytest.mark.parametrize(
+    ("lived", "served", "running", "refused", "after"),
+    [
+        (0.05, False, 1, False, 2),
+        (0.05, False, 3, False, 4),
+        (0.05, False, 3, True, 2),
+        (0.05, False, 100, False, 21),
+        (0.05, True, 1, False, 0),
+        (2.0, False, 1, False, 0),
+    ],
+)
+def test_calls_that_are_refused_again_and_again(lived, served, running, refused, after):
+    """CB-16: after a young connection without an answer, calls end at a redial beyond one for each, or after 1 s.
+
+    If a GOAWAY has ended a call, they end at the second one.
+    """
     dial = reach(DialPhase.OPEN, stable_after=0.0)
-    dial.look(IDLE, lived, running=1, served=served)
+    dial.look(IDLE, lived, running=running, served=served)
     dial.feed(m.Retire())
-    for _ in range(4):
-        dial.look(READY, 0.01, running=1, served=served)
-        dial.look(IDLE, 0.05, running=1, served=served)
-    assert kinds(dial.all).count(m.EndCalls) == ends
+    ended = 0
+    for redials in range(1, 25):
+        dial.look(READY, 0.01, running=1, served=served, refused=refused)
+        ended = ended or (redials if m.EndCalls in kinds(dial.all) else 0)
+        dial.look(IDLE, 0.04, running=1, served=served, refused=refused)
+    assert ended == after
 
 
 def test_refused_while_ready():

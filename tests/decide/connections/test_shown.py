@@ -78,6 +78,11 @@ FIRST = ConnectionStatus(
             {},
             "no connection to t; the connection ended before the call could use it",
         ),
+        (
+            {"state": State.READY},
+            {"waited": True},
+            "Deadline Exceeded while waiting: no connection to t; the call could not use the connection in time",
+        ),
         ({"last_error": REFUSED}, {}, "no connection to t; last error: tcp: refused"),
         (
             {"last_error": REFUSED},
@@ -88,6 +93,11 @@ FIRST = ConnectionStatus(
             {"last_error": REFUSED},
             {"waited": True},
             "Deadline Exceeded while waiting: no connection to t; last error: tcp: refused",
+        ),
+        (
+            {"state": State.READY},
+            {"waited": True, "asked": True, "full": True},
+            "Deadline Exceeded while waiting: t was asked whether it is alive and has not answered yet",
         ),
     ],
 )

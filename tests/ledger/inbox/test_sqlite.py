@@ -98,11 +98,30 @@ def test_the_file_is_deleted(shop, tmp_path):
     assert shop.refused().code() is Code.UNAVAILABLE
 
 
-@pytest.mark.parametrize("url", ["", ":memory:", "mysql://host/name", "file:inbox.db?mode=ro"])
-def test_urls_that_are_none(place, url):
-    """IB-5: a URL that is neither a file nor PostgreSQL is an error that says what is expected."""
-    with pytest.raises(OptionError, match=r"url=.*: expected a path"):
+NO_URLS = [
+    "",
+    ":memory:",
+    "mysql://user:hunter2@host/name",
+    "sqlite:///mysql://user:hunter2@host/name",
+    "file:inbox.db?mode=ro",
+    "host=db password=hunter2",
+    "dbname = shop",
+    "application_name=shop password=hunter2 options=a://b",
+    "user:hunter2@host://name",
+    "sqlite:///user:hunter2@host://name",
+]
+
+
+@pytest.mark.parametrize("url", NO_URLS)
+def test_urls_that_are_none(place, url, tmp_path, monkeypatch):
+    """IB-5: a URL that is neither a file nor PostgreSQL is an error that says what is expected, and no file."""
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(OptionError, match=r"url=.*: expected a path") as caught:
         place.open(url)
+
+    assert "hunter2" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_directory(place, tmp_path):

@@ -1,0 +1,1 @@
+"""The ledger: operations that outlive the process."""
