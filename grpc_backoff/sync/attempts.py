@@ -71,7 +71,7 @@ class Attempts:
         _, metadata, credentials, _, compression = self._arguments
         return getattr(entry.method, self._style)(
             request,
-            timeout=seconds,  # by keyword, because tracers that wrap grpc's methods look for keywords
+            timeout=entry.left_of(seconds),  # by keyword, because tracers that wrap grpc's methods look for keywords
             metadata=replaced(metadata, instead) if instead else metadata or (),  # not None: some add pairs to it
             credentials=credentials,
             wait_for_ready=False,

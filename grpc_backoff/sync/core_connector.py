@@ -19,6 +19,7 @@ from weakref import WeakSet, finalize, ref
 import grpc
 
 from grpc_backoff.base import threads
+from grpc_backoff.base.clocks import monotonic
 from grpc_backoff.base.status import Loss
 from grpc_backoff.base.threads import Running
 from grpc_backoff.config.core_options import CoreArguments
@@ -53,6 +54,9 @@ _OK = grpc.StatusCode.OK  # up to Python 3.11, access to a member is slow
 _FAILS_AFTER = 0.02
 """How long after its condemnation a connection ends its calls, in seconds. Most threads that have just entered it have
 made their calls by then."""
+
+NOTABLE = 0.001
+"""From how many seconds on the time that a call takes to enter a connection shortens its timeout."""
 
 
 connections: WeakSet[CoreConnection] = WeakSet()
@@ -336,16 +340,22 @@ class Entry:
         method: grpc's own multicallable on it.
     """
 
-    __slots__ = ("__weakref__", "_began", "connection", "method")
+    __slots__ = ("__weakref__", "_began", "_since", "connection", "method")
 
-    def __init__(self, connection: CoreConnection, method: Any) -> None:
+    def __init__(self, connection: CoreConnection, method: Any, since: float) -> None:
+        """Take the call's connection and method; `since` is when it began to enter, on the machine's clock."""
         self.connection = connection
         self.method = method
         self._began = connection.clock_now() if connection.times_calls else None
+        self._since = since
+
+    def left_of(self, timeout: float | None) -> float | None:
+        """Return what is left of a timeout, in seconds, which counts from when the call began to enter."""
+        return left_of(timeout, self._since)
 
     def beside(self) -> Entry:
         """Return an entry for the same attempt, which outlives this one; there is room for it in any case."""
-        other = Entry(self.connection, self.method)
+        other = Entry(self.connection, self.method, self._since)
         self.connection.calls.enter(other)
         if self.connection.room is not None:
             self.connection.room.add(other)
@@ -381,9 +391,21 @@ class Entry:
             finalize(call, _dropped, ref(self)).atexit = False
 
 
-def enter(connection: CoreConnection, method: object) -> Entry | None:
+def left_of(timeout: float | None, since: float) -> float | None:
+    """Return what is left of a timeout, in seconds, which counts from the time `since` on the machine's clock.
+
+    A call that enters looks at the core's state, and waits for the lock that another call holds while it begins. If the
+    core repeats that call, this is until its deadline (CB-16).
+    """
+    if timeout is None:
+        return None
+    passed = monotonic() - since
+    return timeout if passed < NOTABLE else timeout - passed
+
+
+def enter(connection: CoreConnection, method: object, since: float) -> Entry | None:
     """Enter a connection with a call of this method; return None if it takes no call at the moment."""
-    entry = Entry(connection, method)
+    entry = Entry(connection, method, since)
     return entry if connection.entered(entry) else None
 
 

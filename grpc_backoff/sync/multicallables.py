@@ -23,6 +23,7 @@ from weakref import ref
 
 import grpc
 
+from grpc_backoff.base.clocks import monotonic
 from grpc_backoff.base.process import notice_fork
 from grpc_backoff.decide.connections.dial_machine import READY
 from grpc_backoff.engine.call import CallSetup
@@ -39,7 +40,7 @@ from grpc_backoff.grpcio.sync_private import (
 )
 from grpc_backoff.sync.attempts import Attempts, BackgroundAttempts, LoneAttempts, Style
 from grpc_backoff.sync.call import BlockingCall
-from grpc_backoff.sync.core_connector import CoreConnection, Entry, enter
+from grpc_backoff.sync.core_connector import NOTABLE, CoreConnection, Entry, enter, left_of
 from grpc_backoff.sync.environment import CallEnvironment
 from grpc_backoff.sync.future_call import FutureCall, FutureRendezvous, StreamRendezvous
 from grpc_backoff.sync.pool import ConnectionPool
@@ -110,11 +111,11 @@ class MultiCallable(Method):
 
     def enter(self, avoid: Container[object] | None = None) -> Entry | None:
         """Enter a connection, one to avoid only if no other serves, and return it; None if there is none."""
-        before = self._bound
-        entry = None if before is None else enter(*before)
+        before, since = self._bound, monotonic()
+        entry = None if before is None else enter(*before, since)
         if entry is None:
             bound = self._bind(before, avoid)
-            entry = None if bound is None else enter(*bound)
+            entry = None if bound is None else enter(*bound, since)
         return entry
 
     def _bind(
@@ -157,9 +158,10 @@ class MultiCallable(Method):
 
     def _in_background(self, style: Style, request: object, arguments: Arguments) -> object:
         """Make a call that runs in the background."""
+        since = monotonic()
         entry = self.enter() if self._plain and not arguments.wait_for_ready else None
         if entry is None:
-            return self._begin_in_background(style, request, arguments)
+            return self._begin_in_background(style, request, _left(arguments, since))
         try:
             call = BackgroundAttempts(self.enter, style, request, arguments).make(entry, arguments.timeout, ())
             entry.follow(call)
@@ -271,6 +273,12 @@ def _lasting(arguments: Arguments) -> Arguments:
     return arguments if arguments.metadata is None else arguments._replace(metadata=tuple(arguments.metadata))
 
 
+def _left(arguments: Arguments, since: float) -> Arguments:
+    """Return a call's arguments with what is left of its timeout, which counts from the time `since`; see `left_of`."""
+    timeout = left_of(arguments.timeout, since)
+    return arguments if timeout is arguments.timeout else arguments._replace(timeout=timeout)
+
+
 def _bounded(timeout: float | None) -> float | None:
     """Return the timeout, or the time remaining on the inbound call being served, whichever is less."""
     deadline = inherited_deadline()
@@ -300,11 +308,13 @@ class _OneResponse(MultiCallable):
         # `entered` and `ended`, inlined: while a call waits for its answer, their code drops out of the
         # processor's caches, so each function that the next call runs through would cost several microseconds (TH-2).
         connection, method = bound
-        token, calls = object(), connection.calls
+        token, calls, since = object(), connection.calls, monotonic()
         entered = False
         try:
             calls.tokens.add(token)
             entered = not calls.retired and connection.check(False) == READY
+            if timeout is not None and (passed := monotonic() - since) >= NOTABLE:  # `left_of`, inlined
+                timeout -= passed
             if entered:
                 response = method(
                     request,
@@ -345,15 +355,16 @@ class _OneResponse(MultiCallable):
 
     def _blocking(self, style: Style, request: object, arguments: Arguments) -> object:
         """Make a call that blocks this thread."""
+        since = monotonic()
         entry = self.enter() if self._plain and not arguments.wait_for_ready else None
         if entry is None:
-            return self._begin_blocking(style, request, arguments)
+            return self._begin_blocking(style, request, _left(arguments, since))
         connection = entry.connection
         try:
             timeout, metadata, credentials, _, compression = arguments
             answer = getattr(entry.method, style)(
                 request,
-                timeout=timeout,
+                timeout=entry.left_of(timeout),
                 metadata=metadata or (),
                 credentials=credentials,
                 wait_for_ready=connection.fail_fast,

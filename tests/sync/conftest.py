@@ -11,6 +11,7 @@ import grpc
 import pytest
 
 import grpc_backoff
+from grpc_backoff.grpcio.sync_private import _conditions
 from tests.echo import EchoStub
 
 RETRY = "retry: 3, delay: 10ms"
@@ -53,3 +54,31 @@ def no_thread_is_left():
 
 def ours():
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("grpc-backoff")]
+
+
+@pytest.fixture
+def locked():
+    """Return a function that locks a connection's channel in another thread, as one that begins a call does.
+
+    It returns a function that unlocks it.
+    """
+    ends, threads = threading.Event(), []
+
+    def lock(connection):
+        has_begun = threading.Event()
+
+        def begin():
+            (condition,) = _conditions(connection.channel)
+            with condition:
+                has_begun.set()
+                ends.wait(60)
+
+        threads.append(threading.Thread(target=begin))
+        threads[-1].start()
+        assert has_begun.wait(20)
+        return ends.set
+
+    yield lock
+    ends.set()
+    for thread in threads:
+        thread.join(20)

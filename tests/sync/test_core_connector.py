@@ -12,7 +12,7 @@ from grpc_backoff.config.core_options import CoreArguments
 from grpc_backoff.decide.connections import dial_times
 from grpc_backoff.decide.connections.dial_machine import IDLE, READY, SHUTDOWN
 from grpc_backoff.engine.spares import SPARES
-from grpc_backoff.grpcio.sync_private import _conditions, close_channel
+from grpc_backoff.grpcio.sync_private import close_channel
 from grpc_backoff.sync.conductor import Conductor
 from grpc_backoff.sync.core_connector import CoreConnector
 from grpc_backoff.testing.front import healthy, silent
@@ -103,34 +103,6 @@ def test_the_end_of_a_connection(conductor):
         connection.ended(token)
         until(lambda: made.open == set())
     until(lambda: dialled() == [])
-
-
-@pytest.fixture
-def locked():
-    """Return a function that locks a connection's channel in another thread, as one that begins a call does.
-
-    It returns a function that unlocks it.
-    """
-    ends, threads = threading.Event(), []
-
-    def lock(connection):
-        has_begun = threading.Event()
-
-        def begin():
-            (condition,) = _conditions(connection.channel)
-            with condition:
-                has_begun.set()
-                ends.wait(60)
-
-        threads.append(threading.Thread(target=begin))
-        threads[-1].start()
-        assert has_begun.wait(20)
-        return ends.set
-
-    yield lock
-    ends.set()
-    for thread in threads:
-        thread.join(20)
 
 
 def test_a_call_that_does_not_begin(conductor, locked):

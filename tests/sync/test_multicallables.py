@@ -62,6 +62,46 @@ def test_a_tracer_that_adds_metadata(server, monkeypatch, phase, style, own):
         assert (seen["traced"], seen.get("mine")) == ("yes", own and "own")
 
 
+@pytest.mark.parametrize("way", ["__call__", "with_call", "future", "stream", "retrying", "patient"])
+def test_a_call_that_is_held_up(server, locked, way):
+    """CH-3: the deadline includes the time until another call, which the core repeats (CB-16), has begun."""
+    with grpc_backoff.insecure_channel(server.target, retry=RETRY if way == "retrying" else None) as channel:
+        stub = EchoStub(channel)
+        method, style = (stub.Down, "__call__") if way == "stream" else (stub.Unary, way)
+        call = getattr(method, style if style in {"with_call", "future"} else "__call__")
+        for held in (False, False, True):  # the third call finds its method bound
+            if held:
+                unlock = locked(channel.connection())
+                threading.Timer(1.0, unlock).start()
+            answer = call(Message(text="a"), timeout=20.0, wait_for_ready=way == "patient" or None)
+            if way in {"future", "stream"}:
+                assert answer.code() is grpc.StatusCode.OK
+        *free, held_up = server.servicer.remaining
+        assert 19.2 < free[-1] < 20.1
+        assert held_up < 19.2
+
+
+@pytest.mark.parametrize("way", ["__call__", "with_call", "future"])
+def test_a_call_that_is_held_up_for_nothing(server, locked, way):
+    """CH-3: so it does if the call then finds its connection lost, and waits for the next one."""
+    with grpc_backoff.insecure_channel(server.target) as channel:
+        call = EchoStub(channel).Unary
+        for _ in range(2):
+            call(Message(text="a"))
+        unlock = locked(channel.connection())
+        server.kill()
+
+        def restart():
+            server.start()
+            unlock()
+
+        threading.Timer(1.0, restart).start()
+        answer = getattr(call, way)(Message(text="a"), timeout=20.0)
+        if way == "future":
+            assert answer.result().text == "a"
+        assert server.servicer.remaining[-1] < 19.2
+
+
 def test_a_connection_counts_its_calls(server):
     """CH-6: a call of any kind is counted on its connection until it has ended."""
     with grpc_backoff.insecure_channel(server.target) as channel:
