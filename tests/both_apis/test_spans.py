@@ -1,4 +1,4 @@
-"""RT-11: spans of attempts that wait for a connection, or find none. `tests/telemetry/test_spans.py` has the rest."""
+"""RT-11: spans of attempts that wait for a connection, or find none. `tests/telemetry/test_trace.py` has the rest."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ WHOLE = {
     **{f"docs/{page}": "tests/docs/test_pages.py" for page in PAGES},
     "README.md": "tests/docs/test_readme.py",
     "docs/clients.md": "tests/clients/test_page.py",
-    "docs/dispersal.md": "tests/test_dispersal.py",
+    "docs/dispersal.md": "tests/docs/test_dispersal.py",
     "docs/howto/proxies.md": "tests/docs/test_proxies.py",
 }
 """Pages whose tests run all of their code: a new block is run too, or makes the tests fail."""
@@ -33,8 +33,8 @@ ALONE = {
     "docs/get-started.md": ("tests/docs/test_get_started.py", 3),
     "docs/interop.md": ("tests/docs/test_code.py", 1),
     "docs/ledger.md": ("tests/docs/test_code.py", 6),  # the SQL: tests/ledger/stores/postgres/test_store.py
-    "docs/policies.md": ("tests/test_policies_page.py", 2),
-    "docs/retries.md": ("tests/test_retries_page.py", 10),  # the last three: tests/docs/test_recipes.py
+    "docs/policies.md": ("tests/docs/test_policies.py", 2),
+    "docs/retries.md": ("tests/docs/test_retries.py", 10),  # the last three: tests/docs/test_recipes.py
     "docs/threads.md": ("tests/docs/test_code.py", 1),
 }
 """Pages whose tests select blocks, and the number of blocks on each: a new block needs a test and a new number here."""

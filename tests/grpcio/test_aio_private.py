@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 
 import grpc
 import grpc.aio
 import pytest
 
-from grpc_backoff.grpcio.aio_private import core_call, is_cancelled_here, is_stand_in, status_of
+from grpc_backoff.grpcio.aio_private import Polling, core_call, is_cancelled_here, is_stand_in, status_of
 from grpc_backoff.grpcio.private import CANCELLED_DETAILS
 from tests.aio.trying import CODE
 from tests.echo import EchoStub, Message
@@ -100,3 +101,13 @@ async def write_until_it_fails(call):
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
             return error
     raise AssertionError("no write failed")
+
+
+async def test_what_grpcio_starts_is_kept_while_somebody_needs_it():
+    """CB-10: channels share one `Polling` object, which is released with the last of them."""
+    first, second = Polling.shared(), Polling.shared()
+    assert first is second
+    kept = weakref.ref(first)
+    del first, second
+    assert kept() is None
+    assert Polling.shared() is not None

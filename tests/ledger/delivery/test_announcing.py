@@ -1,4 +1,4 @@
-"""What is said of an operation: the log records. test_delivery.py has listeners and test_operation_hooks.py hooks."""
+"""What is said of an operation: the log records. test_delivery.py has listeners and test_operation_events.py hooks."""
 
 from __future__ import annotations
 

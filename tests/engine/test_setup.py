@@ -1,4 +1,4 @@
-"""What both APIs' pools have in common; `tests/aio/test_pool.py` and `tests/both_apis/test_pool.py` test them whole."""
+"""What a pool dials, on both APIs; `tests/aio/test_pool.py` and `tests/both_apis/test_pool.py` make whole pools."""
 
 from __future__ import annotations
 

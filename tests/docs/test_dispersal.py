@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 import shlex
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from benchmarks.dispersal.command import dispersal
+from tests.docs.pages import DOCS, read
 
-DOCS = Path(__file__).parents[1] / "docs"
-PAGE = (DOCS / "dispersal.md").read_text("utf-8")
+PAGE = read("dispersal.md")
 SHOWN = re.findall(r"```\npython -m benchmarks\.dispersal ([^\n]*)\n```\n\n```text\n(.*?)\n```", PAGE, re.DOTALL)
 
 

@@ -1,4 +1,4 @@
-"""Endings of retried calls that only asyncio has: written requests, cancelled tasks, and a grace period in `close`.
+"""Endings of retried calls that only asyncio has: written requests, cancelled tasks, and iterators that raise.
 
 `tests/both_apis/test_arities.py` covers what both APIs do, and the pure tests in `tests/decide/calls` the decisions
 after a failure. Limits and pauses are in real time, but a slow machine only makes the tests slower.
