@@ -103,7 +103,7 @@ def place(request):
 @pytest.fixture
 def channel(place):
     with grpc.insecure_channel(f"127.0.0.1:{place.port}") as channel:
-        grpc.channel_ready_future(channel).result(10)
+        grpc.channel_ready_future(channel).result(30)
         yield channel
 
 

@@ -116,6 +116,7 @@ def test_an_attempt_whose_time_is_up(behind, log):
 def test_a_call_whose_time_is_up(behind, retry):
     """RT-7, HG-6: a call that Envoy cuts at its deadline ends with DEADLINE_EXCEEDED, if it has a policy."""
     with behind(*[hangs_after_headers] * ROUNDS, route=HEEDS_DEADLINES, retry=retry) as (_, channel):
+        channel.ready()
         for _ in range(ROUNDS):
             outcome = channel.begin("Down", timeout=0.1).outcome()
             assert (outcome.code, outcome.details) == (CODE.DEADLINE_EXCEEDED, "Deadline Exceeded")
