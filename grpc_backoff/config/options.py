@@ -57,6 +57,7 @@ _MEANT_FOR_US = r"(?i)(?!grpc\.)grpc[^a-z]*backoff[^a-z]+"
 _CARRIED_OUT_HERE = {key: key for key in _BY_OPTION if not key.startswith(PREFIX)}
 _NEAR_PREFIX = 0.9
 """The lowest difflib ratio at which a prefix counts as a misspelling of ours; `grpc_backoffice` is below it."""
+_POLICY = f"a ConnectPolicy; a preset is named by the option {PREFIX}preset"
 _NEAR_KEY = 0.78
 """The same ratio for grpc's keys that this library implements. None of grpcio's other options scores above 0.74."""
 
@@ -85,7 +86,7 @@ def read_options(
     policy, parts = resolved.policy, resolved.values
     if (instead := settings.get("policy")) is not None:
         if not isinstance(instead, ConnectPolicy):
-            raise OptionError("policy", instead, "a ConnectPolicy")
+            raise OptionError("policy", instead, _POLICY)
         policy, parts = instead, {**describe(instead, "argument"), **{part: parts[part] for part in POOLED}}
     values = first_values(core)
     parsed = read_json(values[SERVICE_CONFIG]) if SERVICE_CONFIG in values else {}

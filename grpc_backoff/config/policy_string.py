@@ -59,7 +59,8 @@ def read_string(text: str, table: Sequence[Setting] | None, key: str = "policy")
     for part in re.split(_COMMA, text):
         name, colon, value = (piece.strip() for piece in part.partition(":"))
         before = next(reversed(values), None)
-        if name.upper() in STATUS_CODES and before in _CODES:
+        # A word in capitals is meant as a code, even if there is none of this name: the check of the codes says so.
+        if before in _CODES and (name.upper() in STATUS_CODES or (part.strip() == name and name.isupper())):
             values[before] = (before, f"{values[before][1]} {name}")
             continue
         if not colon and "=" in part and "(" not in part:

@@ -69,7 +69,10 @@ def _check_hedging(
     """Reject hedging where calls can only be retried, and beside a setting for retries (HG-9)."""
     key, written = values[HEDGE]
     if table is RETRYING:
-        problem = f"{key!r} is only for the calls of a channel, and not for policies that others name"
+        problem = (
+            f"{key!r} is only for the calls of a channel: named policies, subscriptions, ledgers and `grpc-backoff "
+            "schedule` take retry policies"
+        )
         raise OptionError(key, written, "a retry policy", problem=problem)
     for other in RETRYING:
         if table is HEDGING and other.name in values and other.name not in settings:

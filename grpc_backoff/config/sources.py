@@ -13,12 +13,16 @@ from typing import Any, Generic, TypeVar
 
 from grpc_backoff.base.base_errors import OptionError, shown
 from grpc_backoff.base.record import NamedTuple
-from grpc_backoff.policy.connect import ConnectPolicy
+from grpc_backoff.policy.connect import DIALLING, ConnectPolicy
 from grpc_backoff.policy.jitter import NoJitter
 from grpc_backoff.policy.presets import AT_ONCE, PRESETS, PolicyT, build
+from grpc_backoff.policy.setting import PREFIX
 from grpc_backoff.policy.strategy import PARTS_OF_ANY_STRATEGY, PARTS_OF_STRATEGIES, Decorrelated, Steps
 
 ResolvedT_co = TypeVar("ResolvedT_co", covariant=True)
+
+_OF_CONNECTIONS = ("connection", "targets.")
+"""How the names of the file's tables for connections begin."""
 
 
 class SourceValue(NamedTuple):
@@ -140,11 +144,20 @@ def _settle_strategy(sources: Sequence[Source], values: dict[str, SourceValue]) 
     needed = PARTS_OF_STRATEGIES[kind][0]
     if needed not in values:
         naming = values["backoff"] if values["backoff"].key else values["preset"]
-        raise lacks(naming, needed, f"{naming.key}={shown(naming.written)}")
+        raise lacks(naming, _key_beside(naming.key, needed), f"{naming.key}={shown(naming.written)}")
     for part in PARTS_OF_ANY_STRATEGY - set(PARTS_OF_STRATEGIES[kind]):
         if part in values and _outranks(sources, part, "backoff"):
             raise misplaced(part, values[part], kind)
         values.pop(part, None)
+
+
+def _key_beside(key: str, part: str) -> str:
+    """Return the key that sets this part where the user wrote `key`: for connections, it is not the part's name."""
+    setting = next((each for each in DIALLING if each.part == part), None)
+    if setting is not None and key.startswith(PREFIX):
+        return setting.option or part
+    table, dot, _ = key.rpartition(".")
+    return table + dot + setting.name if setting is not None and table.startswith(_OF_CONNECTIONS) else part
 
 
 def _settle_jitter(sources: Sequence[Source], values: dict[str, SourceValue]) -> None:

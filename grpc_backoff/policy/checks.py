@@ -180,8 +180,8 @@ def retries(key: str, value: object, _unit: Unit = Unit.SECONDS) -> int:
 
 
 def codes(key: str, value: object, unit: Unit = Unit.SECONDS) -> frozenset[str]:
-    """Check status code names and return them in upper case; except in JSON, one string may hold several."""
-    names = value.split() if isinstance(value, str) and unit is not Unit.JSON else value
+    """Check status code names and return them in upper case; except in JSON, one string may hold several (BP-2)."""
+    names = value.replace(",", " ").split() if isinstance(value, str) and unit is not Unit.JSON else value
     if not isinstance(names, list | tuple | frozenset | set) or not names:
         raise OptionError(key, value, "a list of at least one status code")
     return frozenset(_code(key, name) for name in names)
@@ -191,7 +191,7 @@ def flag(key: str, value: object, _unit: Unit = Unit.SECONDS) -> bool:
     """Check a boolean and return it; 1 and 0 are accepted because grpc's options have no booleans."""
     if isinstance(value, int) and value in (0, 1):
         return bool(value)
-    raise OptionError(key, value, "True or False (or 1 or 0)")
+    raise OptionError(key, value, "a boolean (or 1 or 0)")
 
 
 def name(key: str, value: object, _unit: Unit = Unit.SECONDS) -> str:

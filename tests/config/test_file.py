@@ -84,7 +84,8 @@ BAD_VALUES = [
 BAD_LINES = [
     ("connection", 'preset = "stepps"', "='stepps': expected the name of a policy; did you mean 'steps'?"),
     ("connection", 'preset = "xyz"', f"='xyz': expected one of: {PRESETS}"),
-    ("connection", 'preset = "linear"', "='linear' requires 'delay' as well"),
+    ("connection", 'preset = "linear"', "='linear' requires 'connection.initial_backoff' as well"),
+    ("targets.x", 'preset = "fixed"', "='fixed' requires 'targets.x.initial_backoff' as well"),
     ("connection", "multiplyer = 2", meant("connection.multiplier")),
     ("connection", "max_reconnect_backoff_ms = 9", meant("connection.max_backoff")),
     ("connection", "xyz = 0", listed(names_of(CONNECTING))),

@@ -329,8 +329,20 @@ def test_options_checked_beside_policy(key):
 @pytest.mark.parametrize("policy", [GRPC, "grpc", 0, {}])
 def test_no_policy(policy):
     """CH-10: an object that is not a connect policy is rejected, even if it is falsy."""
-    with pytest.raises(OptionError, match=exactly(f"policy={policy!r}: expected a ConnectPolicy")):
+    with pytest.raises(
+        OptionError,
+        match=exactly(
+            f"policy={policy!r}: expected a ConnectPolicy; a preset is named by the option grpc_backoff.preset"
+        ),
+    ):
         read_options([], policy=policy)
+
+
+def test_preset_without_a_delay():
+    """CH-10: for a preset that has no first gap, the error names the option that sets one."""
+    with pytest.raises(OptionError, match=exactly(f"grpc_backoff.preset='fixed' requires {INITIAL!r} as well")):
+        read_options([("grpc_backoff.preset", "fixed")])
+    assert read_options([("grpc_backoff.preset", "fixed"), (INITIAL, 500)]).policy.initial_backoff == 0.5
 
 
 def test_keys_listed():

@@ -153,6 +153,8 @@ def test_text_only_where_people_write(check, unit):
         (checks.codes, "ABORTED", Unit.SECONDS, {"ABORTED"}),
         (checks.codes, ["aborted", "Aborted", "ABORTED"], Unit.SECONDS, {"ABORTED"}),
         (checks.codes, " ABORTED  UNAVAILABLE ", Unit.SECONDS, {"ABORTED", "UNAVAILABLE"}),
+        (checks.codes, "ABORTED, unavailable", Unit.WRITTEN, {"ABORTED", "UNAVAILABLE"}),
+        (checks.codes, "ABORTED,UNAVAILABLE", Unit.SECONDS, {"ABORTED", "UNAVAILABLE"}),
     ],
 )
 def test_spellings(check, value, unit, read):
