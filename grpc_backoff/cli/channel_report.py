@@ -82,7 +82,8 @@ class ChannelReport:
         totals = f"{plural(log.attempts, 'attempt')}, {plural(log.connections, 'connection')}"
         last = f"; last error: {error.stage.value}: {reason(error)}" if error else ""
         style = "bold green" if log.connections else "bold red"
-        self.view.line(f"{ended} after {seconds:.1f} s: {totals}{last}", style)
+        lasted = f"{seconds:.1f} s" if seconds >= 1 else duration(seconds)
+        self.view.line(f"{ended} after {lasted}: {totals}{last}", style)
         counts = {"attempts": log.attempts, "connections": log.connections}
         more = {"slots": [_slot_fields(slot, log.origin) for slot in slots]} if slots else {}
         self.view.event("summary", ended=ended, seconds=seconds, **counts, **failure_fields(error), **more)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -23,6 +24,7 @@ from grpc_backoff.cli.trust import Trust, read_trust
 from grpc_backoff.cli.view import View, open_view
 from grpc_backoff.config.channel_setup import Listener
 from grpc_backoff.config.policy_string import scalar
+from grpc_backoff.config.proxies import is_proxied, proxy_source
 from grpc_backoff.config.target import DEFAULT_PORT, names_no_port, refuse_nowhere
 from grpc_backoff.decide.connections import events
 from grpc_backoff.probe.diagnoses import read_reason
@@ -109,6 +111,9 @@ def connect(
     with interruptible(), contextlib.closing(open_view(as_json=as_json)) as view:
         if names_no_port(target):
             view.line(f"the target specifies no port; dialling {DEFAULT_PORT}", "dim")
+        if is_proxied(target, options):
+            named = proxy_source([key for key, _ in options], os.environ)
+            view.line(f"{named} is set: connecting through that HTTP proxy", "dim")
         report = ChannelReport(view)
         opened = partial(_open, target, trust, options)
         watch = Watch(report, attempts=attempts, limit=timeout, once=once)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from grpc_backoff.base.base_errors import MissingExtra, OptionError
+from grpc_backoff.base.base_errors import MissingExtra, OptionError, shown
 from grpc_backoff.cli.refusal import Refusal, refusing
 from grpc_backoff.config.policy_string import scalar
 from grpc_backoff.ledger import Filter, LedgerError, OperationState
@@ -35,6 +35,9 @@ class Time(click.ParamType):  # type: ignore[type-arg] # generic since click 8.2
             self.fail(f"{value}: expected {error.allowed}")
 
 
+SUCH_AS = "such as 10m or 7d; a number alone is in seconds"
+"""How a time is written."""
+
 TARGET = click.option("--target", metavar="TARGET", help="Only operations for this target.")
 STATE = click.option(
     "--state",
@@ -47,7 +50,7 @@ _AGE = click.option(
     "--older-than",
     type=Time(),
     metavar="TIME",
-    help="Only operations submitted at least this long ago, such as 10m or 7d.",
+    help=f"Only operations submitted at least this long ago, {SUCH_AS}.",
 )
 
 
@@ -59,6 +62,8 @@ def filtering(command: CommandT) -> CommandT:
 def read_filter(state: Sequence[str], method: str | None, **which: Any) -> Filter:
     """Return the filter that the options of a command describe."""
     path = method if method is None or method.startswith("/") else f"/{method}"
+    if method and "/" not in method:  # stored paths may have any form, but one slash at least
+        raise Refusal(f"--method={shown(method)}: expected SERVICE/METHOD, such as shop.Orders/Place")
     with refusing():
         return Filter(states=tuple(OperationState(name) for name in state), method=path, **which)
 

@@ -11,7 +11,7 @@ from uuid import UUID
 import click
 from click.core import ParameterSource
 
-from grpc_backoff.cli.ledger_arguments import STATE, Time, filtering, read_filter, within
+from grpc_backoff.cli.ledger_arguments import STATE, SUCH_AS, Time, filtering, read_filter, within
 from grpc_backoff.cli.refusal import Refusal
 from grpc_backoff.ledger import Filter, OperationState
 
@@ -123,7 +123,7 @@ def retarget(old: str, new: str) -> None:
     "--older-than",
     type=Time(),
     metavar="TIME",
-    help="Only operations that ended at least this long ago; default: the setting `keep`.",
+    help=f"Only operations that ended at least this long ago, {SUCH_AS}; default: the setting `keep`.",
 )
 @click.option("--failed", is_flag=True, help="Delete failed operations and conflicts as well.")
 def prune(older_than: float | None, failed: bool) -> None:

@@ -14,7 +14,7 @@ from grpc_backoff.cli.refusal import Refusal, refused_target
 from grpc_backoff.cli.stage_report import StageReport
 from grpc_backoff.cli.trust import Trust
 from grpc_backoff.config.places import NAME_OVERRIDE
-from grpc_backoff.config.proxies import PROXY_VARIABLES, proxy_of
+from grpc_backoff.config.proxies import proxy_of, proxy_source
 from grpc_backoff.config.target import DEFAULT_PORT, names_no_port, parse_target
 from grpc_backoff.connection.connector import ConnectError
 from grpc_backoff.decide.calls.call_texts import LIVENESS_METHOD
@@ -68,8 +68,7 @@ async def probe(connector: Http2Connector, limit: float, report: StageReport) ->
     if names_no_port(connector.target.text):
         report.remark(f"the target specifies no port; dialling {DEFAULT_PORT}")
     if connector.proxy is not None:
-        name = next(name for name in PROXY_VARIABLES if name in os.environ)
-        report.remark(f"{name} is set: connecting through that HTTP proxy, as a channel does")
+        report.remark(f"{proxy_source((), os.environ)} is set: connecting through that HTTP proxy, as a channel does")
     failed: ConnectError | None = None
     try:
         try:

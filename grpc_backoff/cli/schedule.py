@@ -69,8 +69,9 @@ def schedule_command(policy: str, attempts: int | None, as_json: bool) -> None:
     """Show each wait in POLICY, its smallest and largest values, and the running total.
 
     POLICY is a preset (PRESETS), a FILE.toml, a single policy from a file, as FILE.toml#NAME, or a policy string such
-    as "retry: 5, delay: 1s, backoff: linear". For connections, the waits are the gaps between the starts of attempts.
-    Without --attempts, the table ends with the last wait that may fit before the policy's deadline.
+    as "retry: 5, delay: 1s, jitter: full". For connections, the waits are the gaps between the starts of attempts.
+    Without --attempts, the table ends where the waits stop changing, or with the last wait that may fit before the
+    policy's deadline.
     """
     with refusing():
         tables = [(name, found, _rows(found, attempts)) for name, found in named_policies(policy)]
@@ -113,12 +114,10 @@ def _cells(row: Row) -> tuple[str, ...]:
 def _ending(policy: Policy, rows: list[Row]) -> str:
     """Return a line that says when the policy gives up, because the table may show waits after its last attempt."""
     attempts, deadline = _limits(policy)
+    if attempts is None:
+        return _without_last(policy, rows[-1], deadline)
     if (early := _before_the_end(policy, attempts, deadline)) is not None:
         return early
-    if attempts is None:
-        shown = rows[-1].number
-        settled = policy.bounds(shown) == policy.bounds(shown + 1)
-        return "Continues indefinitely, like the last row." if settled else "Continues indefinitely."
     if attempts == 1:
         return "One attempt, no retries."
     waits = plural(attempts - 1, "wait")
@@ -134,17 +133,31 @@ def _ending(policy: Policy, rows: list[Row]) -> str:
     return f"{whole} {unused} not used, because attempt {attempts} is the last."
 
 
-def _before_the_end(policy: Policy, attempts: int | None, deadline: float) -> str | None:
+def _without_last(policy: Policy, shown: Row, deadline: float) -> str:
+    """Return the line of a policy without a limit on attempts, of which this is the last row that is shown."""
+    low, high = policy.bounds(shown.number + 1)
+    settled = (low, high) == (shown.low, shown.high)
+    if deadline == math.inf:
+        return "Continues indefinitely, like the last row." if settled else "Continues indefinitely."
+    if settled and shown.total_low + low <= deadline:
+        return f"Continues like the last row, and gives up {_out_of_time(deadline)}."
+    return f"Gives up {_out_of_time(deadline)}."
+
+
+def _before_the_end(policy: Policy, attempts: int, deadline: float) -> str | None:
     """Return the line of a policy whose deadline may end a call before its attempts are used up; None otherwise."""
     if deadline == math.inf or attempts == 1:
         return None
-    out_of_time = f"when the next wait would end after the deadline of {seconds(deadline)}"
-    last = _last(policy, attempts) if attempts else None
-    if attempts is None or (last and last.total_low > deadline):
-        return f"Gives up {out_of_time}" + (f", which is before attempt {attempts}." if attempts else ".")
+    last = _last(policy, attempts)
+    if last and last.total_low > deadline:
+        return f"Gives up {_out_of_time(deadline)}, which is before attempt {attempts}."
     if last is None or last.total_high > deadline:
-        return f"Gives up after {attempts} attempts, or {out_of_time}."
+        return f"Gives up after {attempts} attempts, or {_out_of_time(deadline)}."
     return None
+
+
+def _out_of_time(deadline: float) -> str:
+    return f"when the next wait would end after the deadline of {seconds(deadline)}"
 
 
 def _last(policy: Policy, attempts: int) -> Row | None:

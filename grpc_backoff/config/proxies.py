@@ -62,6 +62,11 @@ def proxy_of(host: str, options: Mapping[str, object], environment: Mapping[str,
     return "" if any(_covers(entry.strip(), host) for entry in spared.split(",")) else proxy
 
 
+def proxy_source(options: Iterable[str], environment: Iterable[str]) -> str:
+    """Return the channel option or the variable that names the proxy for names; "" if none of them is set."""
+    return next((name for name in (_OPTION, *PROXY_VARIABLES) if name in options or name in environment), "")
+
+
 def _covers(entry: str, host: str) -> bool:
     """Return whether an entry of `no_proxy` is the host, a domain of it, or a network that contains it."""
     if not entry:

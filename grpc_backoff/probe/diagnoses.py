@@ -50,6 +50,13 @@ NO_HOST = Diagnosis(
     "This machine's resolver does not know this host name.",
     "Check the spelling and the name server that this machine uses. For a Unix socket, write unix:/path.",
 )
+_NO_NAME = Diagnosis(
+    "This is not a host name.",
+    "Check the target. An IPv6 address needs brackets: [::1]:50051. A Unix socket is unix:/path.",
+)
+_NO_PORT = Diagnosis(
+    "What follows the last colon of the target is not a port.", "Write HOST:PORT, with a number from 1 to 65535."
+)
 NO_NAME_SERVER = Diagnosis("No name server answered.", "Check this machine's network and the name server that it uses.")
 NOT_RESOLVED = Diagnosis("The name could not be resolved.", "See the resolver's message above.")
 
@@ -235,7 +242,8 @@ _CORE_WORDS = {
     "http1.x server": HTTP1,
     "Expected SETTINGS frame": Diagnosis("This is not a gRPC server: it does not speak HTTP/2.", ANOTHER_PORT),
     "Domain name not found": NO_HOST,
-    "Misformatted domain name": NO_HOST,
+    "Misformatted domain name": _NO_NAME,
+    "Failed to parse port in name": _NO_PORT,
     "no SETTINGS frame within": Diagnosis(
         "No answer within the time limit, or the server accepted the connection but sent nothing.", SILENT
     ),

@@ -76,6 +76,21 @@ async def test_the_port_that_nobody_named():
         assert [number for number, line in enumerate(lines) if "specifies no port; dialling 443" in line] == [0]
 
 
+@pytest.mark.parametrize(
+    ("variable", "option"), [("http_proxy", None), ("grpc_proxy", None), (None, "grpc.http_proxy")]
+)
+async def test_the_proxy_that_nobody_named(monkeypatch, variable, option):
+    """CH-11: if the environment or an option names an HTTP proxy, a line says so, because the errors are about it."""
+    if variable is not None:
+        monkeypatch.setenv(variable, "http://127.0.0.1:1")
+    named = ("--option", f"{option}=http://127.0.0.1:1") if option else ()
+    lines = await connect("shop.example.com:50051", "--attempts", "1", *named, *FAST, status=1)
+    assert lines[0] == f"{option or variable} is set: connecting through that HTTP proxy"
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    lines = await connect("127.0.0.1:1", "--attempts", "1", *FAST, status=1)
+    assert not any("HTTP proxy" in line for line in lines)
+
+
 async def test_attempts_stops_before_the_next_one():
     """`--attempts N` makes N attempts, even if the next one would follow without a pause (CB-4)."""
     async with FlakyFront(silent) as front:

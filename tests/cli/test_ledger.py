@@ -145,6 +145,14 @@ def test_replay(url):
     assert (unknown.exit_code, "expected an operation id (a UUID)" in unknown.output) == (1, True)
 
 
+def test_no_method(url):
+    """LG-7: a filter for a method that is named without its service is refused, because it would match nothing."""
+    for command in (("list",), ("replay", "--all"), ("discard", "--all", "--state", "failed")):
+        refused = run(url, *command, "--method", "Place")
+        expected = "Error: --method='Place': expected SERVICE/METHOD, such as shop.Orders/Place\n"
+        assert (refused.exit_code, refused.stderr) == (2, expected)
+
+
 def test_replay_of_many(url):
     """LG-7: `replay --all` goes through the failed operations in batches, without their requests."""
 

@@ -61,7 +61,14 @@ def test_rows(policy, rows):
         ("grpc", "Continues indefinitely, like the last row."),
         ("max_attempts: unlimited, delay: 1s, backoff: linear, max_delay: 1h", "Continues indefinitely."),
         ("delay: 1s", "One attempt, no retries."),
-        ("durable", "Gives up when the next wait would end after the deadline of 259200 s."),
+        (
+            "durable",
+            "Continues like the last row, and gives up when the next wait would end after the deadline of 259200 s.",
+        ),
+        (
+            "max_attempts: unlimited, delay: 4s, deadline: 7s",
+            "Gives up when the next wait would end after the deadline of 7 s.",
+        ),
         (
             "retry: 20, delay: 1s, backoff: exponential, deadline: 10s",
             "Gives up when the next wait would end after the deadline of 10 s, which is before attempt 21.",

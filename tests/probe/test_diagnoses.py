@@ -27,6 +27,16 @@ HANDSHAKE = (
             "errors resolving a: [field:hostname lookup error: Domain name not found]",
             "does not know this host name",
         ),
+        (
+            Stage.RESOLVE,
+            "errors resolving ::1:1: [field:hostname lookup error:address lookup failed: Misformatted domain name]",
+            "not a host name",
+        ),
+        (
+            Stage.RESOLVE,
+            "errors resolving a:b: [field:hostname lookup error:Failed to parse port in name: a:b]",
+            "is not a port",
+        ),
         (Stage.TLS, f"{HANDSHAKE}WRONG_VERSION_NUMBER: Invalid certificate verification context: OK", "not a TLS port"),
         (Stage.TLS, f"{HANDSHAKE}CERTIFICATE_VERIFY_FAILED: certificate has expired: OK", "expired"),
         (
