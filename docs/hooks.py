@@ -26,8 +26,8 @@ BESIDE = ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "CODE_OF_CONDUCT.md"
 RULES = "behaviour.md"
 
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?(?=\))")
-RULE = re.compile(r"\b(?:BP|CB|CH|FK|IB|IO|LG|LV|PO|RO|RT|SB|SH|TH)-\d+\b")
-DEFINED = re.compile(r"^\*\*((?:BP|CB|CH|FK|IB|IO|LG|LV|PO|RO|RT|SB|SH|TH)-\d+)\.\*\*", re.MULTILINE)
+RULE = re.compile(r"\b(?:BP|CB|CH|FK|HG|IB|IO|LG|LV|PO|RO|RT|SB|SH|TH)-\d+\b")
+DEFINED = re.compile(r"^\*\*((?:BP|CB|CH|FK|HG|IB|IO|LG|LV|PO|RO|RT|SB|SH|TH)-\d+)\.\*\*", re.MULTILINE)
 # Text between tags, as long as it is not inside of one of these.
 UNTOUCHED = re.compile(r"<(a|code|pre|h[1-6]|svg|title)\b.*?</\1>|<[^>]*>", re.DOTALL)
 DIAGRAM = re.compile(r'<img alt="([^"]*)" src="[./]*images/(states|costs|operations)\.svg" ?/?>')

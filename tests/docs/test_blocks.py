@@ -88,6 +88,15 @@ def test_every_block_has_a_test():
     ] == []
 
 
+def test_policies_that_users_copy_cause_no_warning():
+    """BP-2: the policy strings on the pages, in code and in commands, are as their warning wants them: with jitter."""
+    texts = [(path.name, path.read_text("utf-8")) for path in TEXTS]
+    found = [(page, text) for page, said in texts for text in re.findall(r'"(retry: [^"]*\bdelay: [^"]*)"', said)]
+
+    assert len(found) > 8
+    assert [(page, text) for page, text in found if "jitter: " not in text] == []
+
+
 def test_there_are_commands():
     """There are commands for the test below, and every exemption above is still needed."""
     words = {word for _, command in COMMANDS for word in command}

@@ -21,6 +21,28 @@ def test_every_page_is_in_the_navigation():
     assert {page for page in set(NAVIGATION) - pages if not (ROOT / page).is_file()} == set()
 
 
+def test_every_rule_can_be_linked():
+    """The site's hook knows the letters of every rule, so that each rule has an anchor and each mention is a link."""
+    letters = set(re.findall(r"^\*\*([A-Z]{2})-\d+\.\*\*", (DOCS / "behaviour.md").read_text("utf-8"), re.MULTILINE))
+    known = re.findall(r"(?<=\(\?:)[A-Z]{2}(?:\|[A-Z]{2})+(?=\))", (DOCS / "hooks.py").read_text("utf-8"))
+
+    assert len(known) == 2
+    assert [set(each.split("|")) for each in known] == [letters, letters]
+
+
+def test_the_last_rule_of_a_range_is_the_last_one():
+    """A page that refers to the rules of a section from the first on, such as RT-1 to RT-15, has the last one, too."""
+    last = {}
+    for letters, number in re.findall(
+        r"^\*\*([A-Z]{2})-(\d+)\.\*\*", (DOCS / "behaviour.md").read_text("utf-8"), re.MULTILINE
+    ):
+        last[letters] = max(int(number), last.get(letters, 0))
+    for path in [ROOT / "README.md", *DOCS.rglob("*.md")]:
+        if path.name != "behaviour.md":
+            for letters, number in re.findall(r"\b([A-Z]{2})-1\s+to\s+\1-(\d+)", path.read_text("utf-8")):
+                assert int(number) == last[letters], path.relative_to(ROOT)
+
+
 def test_the_rows_of_a_table_have_the_cells_of_its_header():
     """The rows of a table have as many cells as its header: extra cells would disappear without a warning."""
     for path in [*ROOT.glob("*.md"), *DOCS.rglob("*.md")]:

@@ -17,7 +17,8 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import RequestReceived
 
-from grpc_backoff import Stage, aio
+import grpc_backoff
+from grpc_backoff import Stage, aio, tls_files
 from grpc_backoff.testing.front import FlakyFront, accept_close, http1_answer, settings_then_close, silent
 from tests.certificates import AUTHORITY, client_credentials, server_credentials
 from tests.docs.pages import read
@@ -71,6 +72,14 @@ def stranger():
 
 def no_pem():
     return grpc.ssl_channel_credentials(b"no PEM")
+
+
+def no_file():
+    return tls_files(ca="/nowhere/ca.pem")
+
+
+def no_pem_file():
+    return tls_files(ca=__file__)
 
 
 def credentials_of(issued, *others):
@@ -137,6 +146,10 @@ async def through_a_proxy(*answer):
     ("peer", "credentials", "options", "stage", "text"),
     [
         (lambda: nowhere("no.such.host.invalid:443"), None, [], Stage.RESOLVE, "Domain name not found"),
+        (lambda: nowhere("::1:50051"), None, [], Stage.RESOLVE, "Misformatted domain name"),
+        (lambda: nowhere("localhost:grpc"), None, [], Stage.RESOLVE, "Failed to parse port in name"),
+        (lambda: nowhere("127.0.0.1:1"), no_file, [], Stage.CREDENTIALS, "cannot be read"),
+        (lambda: nowhere("127.0.0.1:1"), no_pem_file, [], Stage.CREDENTIALS, "is not a PEM file"),
         (lambda: nowhere("ipv4:127.0.0.1"), None, [], Stage.RESOLVE, "the target uri is not valid"),
         (lambda: nowhere("127.0.0.1:1"), None, INVALID, Stage.UNKNOWN, "errors validating service config"),
         (lambda: nowhere("127.0.0.1:1"), None, [], Stage.TCP, "Connection refused"),
@@ -408,6 +421,11 @@ async def test_a_closed_channel():
     with pytest.raises(grpc.aio.UsageError) as error:
         await channel.unary_unary("/shop.Orders/Place")(b"")
     assert f"UsageError: {error.value}" in read("troubleshooting.md")
+    threaded = grpc_backoff.insecure_channel("127.0.0.1:1")
+    threaded.close()
+    with pytest.raises(ValueError, match="closed") as error:
+        threaded.unary_unary("/shop.Orders/Place")(b"")
+    assert f"ValueError: {error.value}" in read("troubleshooting.md")
 
 
 # Programs that the system gives nothing more.
