@@ -89,7 +89,7 @@ class Channel(CallingChannel, grpc.aio.Channel):
         self._clock = clock = setup.clock or home
         key = self._key if connector is None and home.keeps_time else None  # SH-1: one clock
         self._pool = pool_for(PoolSetup(setup, clock, key, credentials, compression), loop, connector)
-        self.picks = self._pool.picks
+        self.picks = self._pool.setup.picks
         self._listeners = Listeners(setup.listeners, loop)
         self._pending = PendingCalls(setup.target, loop, proxied=is_proxied(setup.target, setup.core_options))
         self._connections = Share(self._pool, self._pending, self._listeners, loop)

@@ -68,8 +68,8 @@ class ConnectionPool(BasePool["CoreChannel", "CoreConnector | CoroutineConnector
 
     def live_connection(self, avoid: Container[object] | None = None) -> CoreChannel | None:
         """Return the connection for the next call; None if none may take it. `avoid` is as in `SlotRules.pick`."""
-        only = self.only
-        if only is not None and not self.picks:
+        only = self.rules.only
+        if only is not None and not self.setup.picks:
             connection = only.live_connection()
             return None if connection is None or connection.gated is not None else connection
         return self._pick(avoid, ConnectionManager.live_connection)

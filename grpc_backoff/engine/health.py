@@ -18,9 +18,9 @@ from grpc_backoff.engine.core_connector import SlotConnector, Tell
 from grpc_backoff.policy.backoff import Random
 
 if TYPE_CHECKING:
+    from grpc_backoff.connection.clock import Clock
     from grpc_backoff.engine.gate import GatedConnection
     from grpc_backoff.engine.home import Home
-    from grpc_backoff.engine.pool import AnyPool
     from grpc_backoff.engine.slot import SlotReceiver
 
 _SAYS = "the server reports {}"
@@ -38,22 +38,22 @@ class HealthWatch(Stepper[m.HealthInput]):
 
     def __init__(
         self,
-        pool: AnyPool,
-        number: int,
+        clock: Clock,
         connection: GatedConnection,
         machine: m.HealthMachine,
         service: str,
         rng: Random,
         tell: Callable[[str], None],
+        rest: Callable[[GatedConnection], None],
         prove_within: float = math.inf,
     ) -> None:
-        """Prepare to watch the connection of the slot `number`; `prove_within` is as in `HealthMachine.begin`."""
+        """Prepare to watch a connection, which `rest` closes; `prove_within` is as in `HealthMachine.begin`."""
         super().__init__()
         self.connection = connection
         self.tell = tell
-        self.state = machine.begin(pool.now(), prove_within)
-        self._pool = pool
-        self._number = number
+        self.state = machine.begin(clock.now(), prove_within)
+        self._clock = clock
+        self._rest = rest
         self._machine = machine
         self._request = request_for(service)
         self._rng = rng
@@ -75,7 +75,7 @@ class HealthWatch(Stepper[m.HealthInput]):
             self.feed(said._replace(alive=self.connection.alive()))
 
     def _step(self, input_: m.HealthInput) -> None:
-        self.state, effects = self._machine.step(self.state, input_, self._pool.now(), self._rng)
+        self.state, effects = self._machine.step(self.state, input_, self._clock.now(), self._rng)
         for effect in effects:
             self._carry_out(effect)
 
@@ -90,10 +90,10 @@ class HealthWatch(Stepper[m.HealthInput]):
             case m.Tell(problem):
                 self.tell(problem)
             case m.GoIdle():
-                self._pool.rest(self._number, self.connection)
+                self._rest(self.connection)
             case stepping.ArmTimer(at):
                 self._cancel_timer()
-                self._timer = self._pool.call_at(at, self.look)
+                self._timer = self._clock.call_at(at, self.look)
             case stepping.CancelTimer():
                 self._cancel_timer()
 
@@ -140,12 +140,13 @@ class ProvingAttempt:
         self._attempt = connector.connect(limit, self._ended)
 
     def _ended(self, outcome: GatedConnection | Failure) -> None:
-        pool = self._receiver.pool
-        if isinstance(outcome, Failure) or pool is None or not pool.rules.is_replacement(self._receiver.number):
+        pool, left = self._receiver.pool, self._ends - self._home.now()
+        if isinstance(outcome, Failure):
             self._tell(outcome)
             return
         self._made = outcome
-        pool.healths.prove(pool, self._receiver.number, outcome, self._ends - self._home.now(), self._told)
+        if pool is None or not pool.rules.prove(self._receiver.number, outcome, left, self._told):
+            self._told("")
 
     def _told(self, problem: str) -> None:
         made = self._made
@@ -169,7 +170,7 @@ class ProvingAttempt:
             self._attempt.abandon()
             return
         if (pool := self._receiver.pool) is not None:
-            pool.healths.drop(self._receiver.number)
+            pool.rules.unwatch(self._receiver.number)
         made.retire()
 
 

@@ -7,18 +7,33 @@ the question is put, is up to the connection's gate (`gate.py`) in each API.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from grpc_backoff.base import stepping
 from grpc_backoff.base.stepping import Stepper
 from grpc_backoff.decide.calls.call_texts import shows_life
 from grpc_backoff.decide.connections import liveness_machine as m
-from grpc_backoff.decide.connections.pool_records import Condemned
+from grpc_backoff.decide.connections.pool_records import Condemned, PoolInput
 from grpc_backoff.engine.gate import LivenessReply
 
 if TYPE_CHECKING:
+    from grpc_backoff.connection.clock import Clock
     from grpc_backoff.engine.gate import GatedConnection
-    from grpc_backoff.engine.pool import AnyPool
+
+    class WatchedPool(Clock, Protocol):
+        """A pool, as far as the watches over its connections know it."""
+
+        def set_gate(self, number: int, connection: GatedConnection, *, shut: bool) -> None:
+            """Make calls wait instead of using the connection of a slot, or start those that wait."""
+            ...
+
+        def report(self, kind: str, **fields: object) -> None:
+            """Emit an event of this kind, which is about no attempt."""
+            ...
+
+        def feed(self, input_: PoolInput) -> None:
+            """Step the pool's machine."""
+            ...
 
 
 class ConnectionWatch(Stepper[m.LivenessInput]):
@@ -31,7 +46,7 @@ class ConnectionWatch(Stepper[m.LivenessInput]):
 
     def __init__(
         self,
-        pool: AnyPool,
+        pool: WatchedPool,
         number: int,
         endpoint: str,
         connection: GatedConnection,

@@ -310,9 +310,11 @@ class ConnectionManager(Stepper[m.Input], Generic[ConnectionT]):
         self._used = max(self._used, used)
         self.feed(m.ConnectionLost(loss, used=used, busy=self._is_busy, replaced=self.replaced))
 
-    def rest(self, connection: ConnectionT) -> None:
-        """Close a connection that has reached the idle timeout (CB-14)."""
-        self._lost(connection, Loss(IDLED, graceful=True))
+    def rest(self, connection: object = None) -> None:
+        """Close the connection, if it still is the one given, because no call uses it (CB-14)."""
+        current = self.connection
+        if current is not None and connection in (None, current):
+            self._lost(current, Loss(IDLED, graceful=True))
 
     def _answered(self) -> None:
         self.feed(m.AnswerReceived())

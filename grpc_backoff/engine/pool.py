@@ -9,7 +9,6 @@ slot as it is: so far, it would have decided nothing.
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Hashable
 from dataclasses import replace
@@ -25,8 +24,7 @@ from grpc_backoff.engine.news import NEWS, SleepWatch, spot_of
 from grpc_backoff.engine.pending import CallQueue
 from grpc_backoff.engine.setup import PoolSetup
 from grpc_backoff.engine.slot import ConnectionT, ConnectorT, OnlySlot, ShownSlot, Slot, SlotReceiver, SlotRules
-from grpc_backoff.engine.watches import HealthWatches, LivenessWatches
-from grpc_backoff.policy.connect import Reconnect
+from grpc_backoff.engine.watches import LivenessWatches
 
 if TYPE_CHECKING:
     from grpc_backoff.connection.clock import TimerHandle
@@ -36,7 +34,6 @@ if TYPE_CHECKING:
     from grpc_backoff.engine.home import Home
     from grpc_backoff.engine.registry import Membership
     from grpc_backoff.engine.resolver import Addresses
-    from grpc_backoff.engine.room import Rooms
     from grpc_backoff.engine.several_slots import SeveralSlots
 
 _READY, _TRANSIENT_FAILURE = State.READY, State.TRANSIENT_FAILURE  # up to Python 3.11, access to a member is slow
@@ -51,20 +48,10 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
         setup: what it dials, how, and when.
         now: returns the time on the channel's clock, in seconds.
         home: where its connections live.
-        policy: when its connections are made.
-        by_number: the slots.
-        only: the manager of the only slot; None if there are several, or if its server is not serving (RO-1).
+        by_number: the slots, which its rules open and close.
         rules: those for its slots.
-        made_before: how many connections were made by slots that are gone.
-        asked: when a call last asked for a connection, in seconds on the channel's clock; while there is one slot, only
-            the first call that asks is noted.
         liveness: the watches over its connections, if there is reason for them (LV-1, LV-3).
-        healths: the watches over the health of its servers (RO-1).
-        rooms: the room of its connections for calls; None if they carry any number (PO-14).
-        keepalive: how often its connections ping.
-        picks: whether several connections may serve at a time, so that each call has to ask for one.
         is_closed: whether the pool is closed.
-        closes_last: whether the slot that is being closed is the last one, so that its end is the channel's.
     """
 
     def __init__(self, setup: PoolSetup, pending: CallQueue, home: Home) -> None:
@@ -73,26 +60,17 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
         self.key = ChannelKey()
         self.pending = pending
         self.setup = setup
-        pooling, self._clock, self.now = setup.pooling, setup.clock, setup.clock.now
-        self.picks = pooling.round_robin or pooling.max_connections > 1
-        self.policy = replace(setup.policy, reconnect=Reconnect.LAZY) if self.picks else setup.policy
+        self.now = setup.clock.now
         self.by_number: dict[int, Slot[ConnectionT, ConnectorT]] = {}
-        self.only: ConnectionManager[ConnectionT] | None = None
         self.rules: SlotRules[ConnectionT, ConnectorT] = SlotRules()
-        self.made_before = 0
-        self.asked = -math.inf
-        self.liveness = LivenessWatches(pooling, setup.target)
-        self.keepalive = Keepalive()
-        self.healths = HealthWatches(self.policy, pooling.health_service, setup.rng)
-        self.rooms: Rooms | None = None
-        if pooling.max_connections > 1:
-            from grpc_backoff.engine.room import Rooms  # noqa: PLC0415 - few pools limit it
-
-            self.rooms = Rooms(self, pooling.streams_per_connection)
+        self.liveness = LivenessWatches(setup.pooling, setup.target)
+        self.is_closed = False
+        self._keepalive = Keepalive()
+        self._made_before = 0
+        """How many connections were made by slots that are gone."""
         self._sleep_watch: SleepWatch | None = None
         self._wanted = False
-        self.is_closed = self.closes_last = False
-        if self.picks or setup.place is not None:
+        if setup.picks or setup.place is not None:
             from grpc_backoff.engine.several_slots import SeveralSlots  # noqa: PLC0415 - most pools have one slot
 
             self.rules = rules = SeveralSlots(self)
@@ -126,7 +104,7 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
 
     def call_at(self, when: float, callback: Callable[[], None]) -> TimerHandle:
         """Call `callback` at home when the clock reaches `when`, in seconds."""
-        return self._clock.call_at(when, callback)
+        return self.setup.clock.call_at(when, callback)
 
     def _discard(self, slot: Slot[ConnectionT, ConnectorT]) -> None:
         """Clear up after a slot that was stopped for good; if the pool is not being closed, it has no connection.
@@ -139,7 +117,7 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
     @property
     def state(self) -> State:
         """The channel's current state (PO-4)."""
-        only = self.only
+        only = self.rules.only
         return self.rules.channel_state if only is None else only.state
 
     @property
@@ -150,7 +128,7 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
     @property
     def has_connection(self) -> bool:
         """Whether there is a connection, as far as is currently known."""
-        only = self.only
+        only = self.rules.only
         return bool(self.rules.serving) if only is None else only.connection is not None
 
     @property
@@ -160,14 +138,13 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
 
     def want(self) -> State:
         """Ask for a connection, unless there is one or one is being made; return the channel's state then."""
-        only, first = self.only, self.is_unwanted
+        only, first = self.rules.only, self.is_unwanted
         if first:
             self._first_wanted()
             self._wanted = True
-            home = self.home if self._clock is self.home and self.home.keeps_time else None
+            home = self.home if self.setup.clock is self.home and self.home.keeps_time else None
             self._sleep_watch = NEWS.join(self, home, network=self.setup.pooling.watch_network)
         if first or only is None:
-            self.asked = self.now()
             self.rules.want(first=first)
         else:
             only.want()
@@ -191,7 +168,7 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
         self.at_home(partial(self._seek_another, connection, status))
 
     def _seek_another(self, connection: GatedConnection | None, status: int) -> None:
-        serving = self.serving_slots()
+        serving = [slot for group in self.rules.serving for slot in group]
         for slot in serving:
             current = slot.manager.connection
             if current is not None and (current is connection or (connection is None and len(serving) == 1)):
@@ -240,9 +217,6 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
             self._sleep_watch.leave(self)
         if not self.is_closed:
             self.is_closed = True
-            rooms, self.rooms = self.rooms, None
-            if rooms is not None:
-                rooms.close()
             self.rules.close()
         # Nothing is to be left to the collector (CB-10), and these may refer to the pool.
         self.rules, self.pending = SlotRules(), CallQueue()
@@ -254,8 +228,8 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
 
     def status(self) -> ConnectionStatus:
         """Return the channel's status, without its slots (CH-11). Any thread may call this."""
-        only = self.only
-        if only is not None and not self.made_before:
+        only = self.rules.only
+        if only is not None and not self._made_before:
             return only.status()
         state, statuses = self.state, [slot.manager.status() for slot in self._live()]
         main = next((status for status in statuses if status.state is state), statuses[0])
@@ -266,11 +240,11 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
         return replace(
             main,
             state=state,
-            last_error=main.last_error if ready else main.last_error or self.healths.failure(),
+            last_error=main.last_error if ready else main.last_error or self.rules.failure(),
             ready_since=main.ready_since if ready else None,
             in_flight=any(status.in_flight for status in statuses),
             next_attempt_in=min(planned, default=None),
-            made=self.made_before + sum(slot.manager.made for slot in tuple(self.by_number.values())),
+            made=self._made_before + sum(slot.manager.made for slot in tuple(self.by_number.values())),
         )
 
     def slots(self) -> tuple[SlotStatus, ...]:
@@ -288,7 +262,7 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
             state=shown.state,
             calls=0 if connection is None else connection.running,
             since=shown.since,
-            last_error=status.last_error or self.healths.failure(slot.number),
+            last_error=status.last_error or self.rules.failure(slot.number),
             suspected=suspected,
             answered=answered,
             spreads=slot.connector is not None and slot.connector.spreads,
@@ -312,29 +286,28 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
     @property
     def waits_for_room(self) -> bool:
         """Whether a call that gets no connection waits for room, because there are connections. Thread-safe."""
-        return self.rooms is not None and bool(self.rules.serving)
+        return self.rules.is_limited and bool(self.rules.serving)
 
     @property
     def waits_for_answer(self) -> bool:
         """Whether a call that gets no connection waits until a peer shows that it is alive (LV-1). Thread-safe."""
-        return bool(self.liveness.doubted) and self.state is _READY and not self.takes_calls
+        return bool(self.liveness.doubted) and self.state is _READY and not self.rules.takes_calls
 
     def fill(self) -> None:
         """Start as many of the pending calls as there is room for (PO-14)."""
         self.rules.fill()
 
-    # For the rules, and for the watches.
-
     @property
     def takes_calls(self) -> bool:
         """Whether a connection may be used now: it serves, and its peer need not answer first. Thread-safe."""
-        connections = [slot.manager.connection for slot in self.serving_slots()]
-        return any(connection is not None and connection.gated is None for connection in connections)
+        return self.rules.takes_calls
+
+    # For the rules, and for the watches.
 
     def set_gate(self, number: int, connection: GatedConnection, *, shut: bool) -> None:
         """Make calls wait instead of using the connection of a slot, or start those that wait."""
         connection.set_gate(shut=shut or self.rules.is_unhealthy(number))
-        if not shut and self.takes_calls:
+        if not shut and self.rules.takes_calls:
             self._release()
 
     def report(self, kind: str, **fields: object) -> None:
@@ -352,16 +325,9 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
         if not self.is_closed:
             self._several().resolved(outcome)
 
-    def rest(self, number: int, connection: object = None) -> None:
-        """Close the connection of a slot, if it still is the one given, because no call uses it (CB-14)."""
-        manager = self.by_number[number].manager
-        current = manager.connection
-        if current is not None and (connection is None or connection is current):
-            manager.rest(current)
-
     def start_calls(self) -> None:
         """Start the pending calls, because there is a connection, unless they have to wait for its peer's answer."""
-        if not self.liveness.doubted or self.takes_calls:
+        if not self.liveness.doubted or self.rules.takes_calls:
             self._release()
 
     def _release(self) -> None:
@@ -380,17 +346,13 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
         rules = self.rules
         if not isinstance(rules, SeveralSlots):
             several = SeveralSlots(self)
-            several.take_over(rules)
+            several.take_over(rules, wanted=self._wanted)
             self.rules = rules = several
         return rules
 
     def _live(self) -> list[Slot[ConnectionT, ConnectorT]]:
         """Return the live slots, or all if none is left; any thread may call this."""
         return self.rules.live() or list(self.by_number.values())
-
-    def serving_slots(self) -> list[Slot[ConnectionT, ConnectorT]]:
-        """Return the slots whose connections take new calls; any thread may call this."""
-        return [slot for group in self.rules.serving for slot in group]
 
     def open_slot(
         self, number: int = 0, endpoint: str = "", beside: Membership | None = None
@@ -406,17 +368,17 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
         else:
             dials = connector = self._connector_for(endpoint)
             if isinstance(connector, BaseConnector):  # not a script
-                connector.keepalive = self.keepalive
+                connector.keepalive = self._keepalive
             if self.setup.pooling.health_service is not None:
                 from grpc_backoff.engine.health import ProvingConnector  # noqa: PLC0415 - few channels watch health
 
                 dials = ProvingConnector(connector, receiver, self.home)
         manager = ConnectionManager(
-            m.ConnectionMachine(self.setup.target, self.policy, self.key),
+            m.ConnectionMachine(self.setup.target, self.setup.slot_policy, self.key),
             dials,
             receiver,
             home=self.home,
-            clock=self._clock,
+            clock=self.setup.clock,
             rng=self.setup.rng,
             key=self.setup.key_of(endpoint),
             beside=beside,
@@ -424,20 +386,13 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
         if connector is not None:
             connector.lost, connector.redialled = manager.look, manager.redialled
         slot = self.by_number[number] = Slot(number, endpoint, receiver, manager, connector)
-        self.only = manager if len(self.by_number) == 1 else None
         return slot
-
-    def find_only(self) -> None:
-        """Find out whether one slot is left, whose server is serving."""
-        slots = tuple(self.by_number.values())
-        self.only = slots[0].manager if len(slots) == 1 and not self.rules.is_unhealthy(slots[0].number) else None
 
     def close_slot(self, number: int) -> None:
         """Stop a slot for good."""
         slot = self.by_number[number]
         self.liveness.drop(number)
-        self.healths.drop(number)
-        self.closes_last = sum(other.receiver.pool is not None for other in self.by_number.values()) == 1
+        slot.receiver.is_last = sum(other.receiver.pool is not None for other in self.by_number.values()) == 1
         slot.manager.close()
         if slot.connector is not None:
             slot.connector.forget()
@@ -449,7 +404,7 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
     def _forget(self, gone: Slot[ConnectionT, ConnectorT]) -> None:
         """Keep nothing of a closed slot, or of an endpoint without slots: in time, a name may have many addresses."""
         del self.by_number[gone.number]
-        self.made_before += gone.manager.made
+        self._made_before += gone.manager.made
         kept = self.by_number.values()
         if gone.endpoint not in [slot.endpoint for slot in kept]:
             self.liveness.doubted.discard(gone.endpoint)

@@ -5,16 +5,15 @@ from __future__ import annotations
 import heapq
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from grpc_backoff.decide.connections.pick import FULL, counts_for
 
 if TYPE_CHECKING:
-    from grpc_backoff.connection.clock import TimerHandle
+    from grpc_backoff.connection.clock import Clock, TimerHandle
     from grpc_backoff.engine.gate import GatedConnection
-    from grpc_backoff.engine.pool import AnyPool
-    from grpc_backoff.engine.slot import SlotReceiver
+    from grpc_backoff.engine.pending import CallQueue
 
 _FILL_EVERY = 0.001
 """How often calls that wait for room are started at most, in seconds, so that one wake-up serves many."""
@@ -76,16 +75,22 @@ class Rooms:
         most: how many calls a connection carries.
     """
 
-    def __init__(self, pool: AnyPool, most: int) -> None:
+    def __init__(self, most: int, clock: Clock, refill: Callable[[], None]) -> None:
+        """Start without connections; `refill` is called when there may be room for calls that wait."""
         self.most = most
-        self._pool = pool
+        self._clock = clock
+        self._refill = refill
         self._timer: TimerHandle | None = None
         """Armed while calls wait for room, until the next ended call is no longer counted."""
 
-    def give(self, connection: GatedConnection, receiver: SlotReceiver) -> None:
-        """Limit the calls of a new connection; the receiver of its slot is told when one has ended."""
-        now = self._pool.setup.clock.now  # a connection with calls must not keep its pool alive (CB-10)
-        connection.room = Room(self.most, now, receiver.left)
+    @property
+    def refills(self) -> bool:
+        """Whether calls that wait for room are started as soon as an ended call is no longer counted. Thread-safe."""
+        return self._timer is not None
+
+    def give(self, connection: GatedConnection, left: Callable[[], object]) -> None:
+        """Limit the calls of a new connection; `left` is called when one has ended, and must not keep a pool alive."""
+        connection.room = Room(self.most, self._clock.now, left)
 
     def load(self, connection: GatedConnection) -> int:
         """Return how many calls a connection has, as far as that counts for the next one. Thread-safe."""
@@ -94,40 +99,34 @@ class Rooms:
             return FULL
         return room.taken()
 
-    def open(self) -> list[Room]:
-        """Return the rooms of the serving connections that are up and that calls may enter."""
-        found = [slot.manager.connection for slot in self._pool.serving_slots()]
-        alive = [connection for connection in found if connection is not None and connection.alive()]
+    def open(self, connections: Iterable[GatedConnection]) -> list[Room]:
+        """Return the rooms of those of these connections that are up and that calls may enter."""
+        alive = [connection for connection in connections if connection.alive()]
         return [connection.room for connection in alive if connection.gated is None and connection.room is not None]
 
-    def call_left(self) -> None:
-        """Handle the end of a call: another one may take its place soon. Any thread may call this."""
-        if self._timer is None and len(self._pool.pending):
-            self._pool.at_home(self._pool.fill)
-
-    def fill(self) -> tuple[int, int]:
+    def fill(self, pending: CallQueue, connections: Iterable[GatedConnection]) -> tuple[int, int]:
         """Start as many of the pending calls as there is room for; return how many were pending at last, and the room.
 
         On threads, a call that was told of room leaves the queue later.
         """
-        pool, rooms, free = self._pool, self.open(), 0
-        while waiting := len(pool.pending):
+        rooms, free = self.open(connections), 0
+        while waiting := len(pending):
             free = sum(max(0, self.most - room.taken()) for room in rooms)
             if free:
-                pool.pending.release(free)
-            if not free or len(pool.pending) == waiting:
+                pending.release(free)
+            if not free or len(pending) == waiting:
                 break
         return waiting, free
 
-    def fill_later(self) -> None:
+    def fill_later(self, connections: Iterable[GatedConnection]) -> None:
         """Start more calls when the next ended call is no longer counted."""
-        next_free = min((room.next_free() for room in self.open()), default=math.inf)
+        next_free = min((room.next_free() for room in self.open(connections)), default=math.inf)
         if self._timer is None and next_free < math.inf:
-            self._timer = self._pool.call_at(max(next_free, self._pool.now() + _FILL_EVERY), self._due)
+            self._timer = self._clock.call_at(max(next_free, self._clock.now() + _FILL_EVERY), self._due)
 
     def _due(self) -> None:
         self._timer = None
-        self._pool.fill()
+        self._refill()
 
     def close(self) -> None:
         """Start no more calls."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import grpc
@@ -12,6 +13,7 @@ from grpc_backoff.base.process import CHANCE
 from grpc_backoff.config.core_options import CoreArguments
 from grpc_backoff.engine.watches import load_liveness
 from grpc_backoff.policy.backoff import Random
+from grpc_backoff.policy.connect import Reconnect
 
 if TYPE_CHECKING:
     from grpc_backoff.config.channel_setup import ChannelSetup
@@ -54,7 +56,9 @@ class PoolSetup:
     Attributes:
         target: the channel's target, as given.
         policy: when to dial.
+        slot_policy: when each slot dials.
         pooling: which connections this library makes; the core makes none of these by itself.
+        picks: whether several connections may serve at a time, so that each call has to ask for one.
         addresses: those of a target that names them; None if there is a name to resolve.
         clock: the channel's clock.
         rng: the source of jitter.
@@ -102,6 +106,8 @@ class PoolSetup:
         self._dial_options: tuple[Options, Options] | None = None
         self.pooling, self.addresses = (pooling, None) if place is None else (place.policy, place.addresses)
         self.resolves = self.pooling.round_robin and self.addresses is None
+        self.picks = self.pooling.round_robin or self.pooling.max_connections > 1
+        self.slot_policy = replace(self.policy, reconnect=Reconnect.LAZY) if self.picks else self.policy
 
     def dialled(self, endpoint: str) -> CoreArguments:
         """Return what the core dials an endpoint with."""

@@ -7,7 +7,7 @@ and calls are given the connections that `decide/connections/pick.py` picks.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,11 +20,13 @@ from grpc_backoff.decide.connections.dial_times import IDLE_SHARE
 from grpc_backoff.decide.connections.pick import FULL, elsewhere, pick
 from grpc_backoff.decide.connections.pool_machine import PoolMachine
 from grpc_backoff.engine.slot import ConnectionT, ConnectorT, ShownSlot, SlotRules
+from grpc_backoff.engine.watches import HealthWatches
 
 if TYPE_CHECKING:
     from grpc_backoff.engine.manager import ConnectionManager
     from grpc_backoff.engine.pool import BasePool
     from grpc_backoff.engine.resolver import Addresses
+    from grpc_backoff.engine.room import Rooms
     from grpc_backoff.engine.slot import Slot
 
 
@@ -33,6 +35,7 @@ class SeveralSlots(Stepper[p.PoolInput], SlotRules[ConnectionT, ConnectorT]):
 
     Attributes:
         state: the machine's state.
+        healths: the watches over the health of the pool's servers (RO-1).
     """
 
     state: p.PoolState
@@ -41,8 +44,16 @@ class SeveralSlots(Stepper[p.PoolInput], SlotRules[ConnectionT, ConnectorT]):
         """Prepare the machine; `begin` or `take_over` follows."""
         super().__init__()
         self._pool = pool
-        setup = pool.setup
-        self._machine = PoolMachine(setup.target, setup.pooling, setup.policy, pool.key, setup.addresses)
+        self._slots = pool.by_number
+        setup, pooling = pool.setup, pool.setup.pooling
+        self._machine = PoolMachine(setup.target, pooling, setup.policy, pool.key, setup.addresses)
+        self.healths = HealthWatches(pool, setup.policy, pooling.health_service, setup.rng)
+        self._rooms: Rooms | None = None
+        self.is_limited = pooling.max_connections > 1
+        if self.is_limited:
+            from grpc_backoff.engine.room import Rooms  # noqa: PLC0415 - few pools limit it
+
+            self._rooms = Rooms(pooling.streams_per_connection, pool, self.fill)
         self._turns = itertools.count()
         self._grows = False
         """Whether there may be one more connection, and none is coming."""
@@ -57,13 +68,12 @@ class SeveralSlots(Stepper[p.PoolInput], SlotRules[ConnectionT, ConnectorT]):
         for effect in effects:
             self._carry_out(effect)
 
-    def take_over(self, rules: SlotRules[ConnectionT, ConnectorT]) -> None:
+    def take_over(self, rules: SlotRules[ConnectionT, ConnectorT], *, wanted: bool) -> None:
         """Take over the only slot, as its own rules have shown it until now."""
         ((slot, role, since, state),) = rules.shown()
-        self.serving = rules.serving
+        self.serving, self.only, self.asked = rules.serving, rules.only, rules.asked
         if role is Role.SERVING:  # the end of its connection, which the manager knows first, is yet to be handled
             state = State.READY
-        wanted = not self._pool.is_unwanted
         self.state = self._machine.taken_over(role, since, state, slot.manager.started, wanted=wanted)
 
     # For the pool.
@@ -75,6 +85,7 @@ class SeveralSlots(Stepper[p.PoolInput], SlotRules[ConnectionT, ConnectorT]):
 
     def want(self, *, first: bool) -> None:
         """Ask for a connection; `first` is whether that is the first time."""
+        self.asked = self._pool.now()
         if first or not self._only_full():
             self.feed(m.ConnectionWanted())
 
@@ -88,14 +99,14 @@ class SeveralSlots(Stepper[p.PoolInput], SlotRules[ConnectionT, ConnectorT]):
 
     def serves(self, slot: Slot[ConnectionT, ConnectorT]) -> None:
         """Handle a new connection of a slot."""
-        pool, number, rooms = self._pool, slot.number, self._pool.rooms
+        pool, number, rooms = self._pool, slot.number, self._rooms
         connection = slot.manager.connection
         if pool.setup.pooling.health_service is not None and connection is not None:
-            pool.healths.watch(pool, number, connection)
+            self.healths.watch(slot, connection, lambda problem: pool.feed(p.HealthChanged(number, problem)))
         if rooms is not None and connection is not None:
-            rooms.give(connection, slot.receiver)
+            rooms.give(connection, slot.receiver.left)
         self.feed(p.SlotServes(number, slot.manager.started))
-        problem = pool.healths.problem(number)
+        problem = self.healths.problem(number)
         if problem:
             self.feed(p.HealthChanged(number, problem))
 
@@ -105,16 +116,15 @@ class SeveralSlots(Stepper[p.PoolInput], SlotRules[ConnectionT, ConnectorT]):
 
     def changed(self, slot: Slot[ConnectionT, ConnectorT], state: State) -> None:
         """Handle the new state of a slot."""
-        healths = self._pool.healths
-        if state is not State.READY and healths.watched:
-            healths.drop(slot.number)
+        if state is not State.READY:
+            self.healths.drop(slot.number)
         self.feed(p.SlotChanged(slot.number, state, busy=state is State.IDLE and self._is_busy(slot)))
 
     def _is_busy(self, slot: Slot[ConnectionT, ConnectorT]) -> bool:
         """Return whether a call is pending, or one has used a slot within the idle timeout (CB-14)."""
         pool = self._pool
-        used = max(pool.asked, slot.manager.last_used())
-        return len(pool.pending) > 0 or pool.now() - used < IDLE_SHARE * pool.policy.idle_timeout
+        used = max(self.asked, slot.manager.last_used())
+        return len(pool.pending) > 0 or pool.now() - used < IDLE_SHARE * pool.setup.policy.idle_timeout
 
     def resolved(self, outcome: Addresses | Failure) -> None:
         """Report the outcome of a resolution and handle it (PO-7)."""
@@ -124,6 +134,9 @@ class SeveralSlots(Stepper[p.PoolInput], SlotRules[ConnectionT, ConnectorT]):
 
     def close(self) -> None:
         """Stop for good (CB-10)."""
+        rooms, self._rooms = self._rooms, None
+        if rooms is not None:
+            rooms.close()
         self.feed(m.CloseRequested())
 
     def leave_alone(self) -> None:
@@ -135,16 +148,14 @@ class SeveralSlots(Stepper[p.PoolInput], SlotRules[ConnectionT, ConnectorT]):
     def live(self) -> list[Slot[ConnectionT, ConnectorT]]:
         """Return the live slots; none if all are. Any thread may call this."""
         # In a step that exchanges all slots, the new ones are not made yet.
-        slots = self._pool.by_number
-        return [slot for state in self.state.live if (slot := slots.get(state.number)) is not None]
+        return [slot for state in self.state.live if (slot := self._slots.get(state.number)) is not None]
 
     def shown(self) -> list[ShownSlot[ConnectionT, ConnectorT]]:
         """Return each slot as it is to be shown."""
-        slots = self._pool.by_number
         return [
             ShownSlot(slot, state.role, state.since, self._shown_state(slot, state))
             for state in self.state.slots
-            if (slot := slots.get(state.number)) is not None
+            if (slot := self._slots.get(state.number)) is not None
         ]
 
     def _shown_state(self, slot: Slot[ConnectionT, ConnectorT], state: p.SlotState) -> State:
@@ -160,10 +171,10 @@ class SeveralSlots(Stepper[p.PoolInput], SlotRules[ConnectionT, ConnectorT]):
         """Return the manager whose connection takes the next call; see `SlotRules.pick`."""
         pool = self._pool
         serving: Sequence[Sequence[Slot[ConnectionT, ConnectorT]]] = self.serving
-        if not serving or (avoid is None and pool.rooms is not None and len(pool.pending)):
+        if not serving or (avoid is None and self._rooms is not None and len(pool.pending)):
             return None
         others = elsewhere(serving, lambda slot: slot.manager.connection in avoid) if avoid else serving
-        slot = self._pick_of(others) if pool.picks else serving[0][0]
+        slot = self._pick_of(others) if pool.setup.picks else serving[0][0]
         if slot is None and others is not serving:
             slot = self._pick_of(serving)
         if self._dozes:
@@ -174,11 +185,11 @@ class SeveralSlots(Stepper[p.PoolInput], SlotRules[ConnectionT, ConnectorT]):
     def _pick_of(
         self, groups: Sequence[Sequence[Slot[ConnectionT, ConnectorT]]]
     ) -> Slot[ConnectionT, ConnectorT] | None:
-        rooms = self._pool.rooms
+        rooms = self._rooms
         return pick(groups, next(self._turns), self._load, None if rooms is None else rooms.most)
 
     def _load(self, slot: Slot[ConnectionT, ConnectorT]) -> int:
-        connection, rooms = slot.manager.connection, self._pool.rooms
+        connection, rooms = slot.manager.connection, self._rooms
         if connection is None:
             return FULL
         return connection.running if rooms is None else rooms.load(connection)
@@ -186,27 +197,34 @@ class SeveralSlots(Stepper[p.PoolInput], SlotRules[ConnectionT, ConnectorT]):
     def _loads(self) -> tuple[p.Load, ...]:
         return tuple(
             p.Load(slot.number, connection.running, connection.last_used(), connection.served)
-            for slot in self._pool.serving_slots()
+            for group in self.serving
+            for slot in group
             if (connection := slot.manager.connection) is not None
         )
 
     # Calls that wait for room (PO-14).
 
+    def call_left(self) -> None:
+        """Handle the end of a call: another one may take its place soon. Any thread may call this."""
+        rooms = self._rooms
+        if rooms is not None and not rooms.refills and len(self._pool.pending):
+            self._pool.at_home(self.fill)
+
     def _only_full(self) -> bool:
         """Return whether a call that gets no connection needs nothing but room: all connections are up and open."""
-        rooms, serving = self._pool.rooms, self._pool.serving_slots()
+        rooms = self._rooms
         return (
             rooms is not None
-            and len(rooms.open()) == len(serving) > 0
+            and len(rooms.open(self.connections())) == sum(map(len, self.serving)) > 0
             and not any(slot.state is State.IDLE for slot in self.state.live)
         )
 
     def fill(self) -> None:
         """Start as many of the pending calls as there is room for; the others need one more connection, or wait."""
-        pool, rooms = self._pool, self._pool.rooms
+        pool, rooms = self._pool, self._rooms
         if rooms is None:
             return
-        waiting, free = rooms.fill()
+        waiting, free = rooms.fill(pool.pending, self.connections())
         if self._grows and waiting > free and self._full_with is not self.state.slots and self._only_full():
             self._full_with = self.state.slots
             # On threads, calls that were told of room may not have taken it yet.
@@ -214,27 +232,38 @@ class SeveralSlots(Stepper[p.PoolInput], SlotRules[ConnectionT, ConnectorT]):
             self.feed(p.PoolBusy(tuple(loads)))
         if waiting:
             pool.liveness.call_waits()
-            rooms.fill_later()
+            rooms.fill_later(self.connections())
 
     # Health (RO-1).
-
-    def is_replacement(self, number: int) -> bool:
-        """Return whether a slot is to replace another, so that its server has to say that it is serving (RO-1)."""
-        slot = self.state.slot(number)
-        return slot is not None and slot.replaces is not None
 
     def is_unhealthy(self, number: int) -> bool:
         """Return whether the server of a slot's connection says that it is not serving."""
         slot = self.state.slot(number)
         return slot is not None and slot.role is Role.UNHEALTHY
 
+    def failure(self, number: int | None = None) -> Failure | None:
+        """Return why a slot, or the first of all, is unhealthy; None if it is not. Any thread may call this."""
+        return self.healths.failure(number)
+
+    def prove(self, number: int, connection: ConnectionT, limit: float, tell: Callable[[str], None]) -> bool:
+        """See `HealthWatches.prove`; return False if the slot replaces no other, so that there is nothing to prove."""
+        state = self.state.slot(number)
+        replaces = state is not None and state.replaces is not None
+        if replaces:
+            self.healths.prove(self._slots[number], connection, limit, tell)
+        return replaces
+
+    def unwatch(self, number: int) -> None:
+        """Watch the health of a slot's connection no longer."""
+        self.healths.drop(number)
+
     def _set_gates(self) -> None:
         """Keep calls from unhealthy connections, even calls whose method remembers its connection."""
         for state in self.state.live:
-            slot, watch = self._pool.by_number.get(state.number), self._pool.liveness.watched.get(state.number)
+            slot = self._slots.get(state.number)
             connection = None if slot is None else slot.manager.connection
             if connection is not None:
-                shut = watch is not None and watch.connection is connection and watch.state.shut
+                shut = self._pool.liveness.shuts(state.number, connection)
                 connection.set_gate(shut=shut or state.role is Role.UNHEALTHY)
 
     # Driving the machine.
@@ -245,15 +274,14 @@ class SeveralSlots(Stepper[p.PoolInput], SlotRules[ConnectionT, ConnectorT]):
             self._carry_out(effect)
 
     def _carry_out(self, effect: p.PoolEffect) -> None:  # noqa: C901, PLR0912 - one branch for each effect
-        pool = self._pool
-        slots = pool.by_number
+        pool, slots = self._pool, self._slots
         match effect:
             case p.Show():
                 pool.show(effect.state)
             case p.Serving():
                 self.serving = tuple(tuple(slots[number] for number in group) for group in effect.groups)
-                pool.find_only()
-                if pool.healths.watched:
+                self._find_only()
+                if self.healths:
                     self._set_gates()
             case m.ReleaseCalls():
                 pool.start_calls()
@@ -270,10 +298,11 @@ class SeveralSlots(Stepper[p.PoolInput], SlotRules[ConnectionT, ConnectorT]):
             case p.CondemnSlot():
                 self._condemn(slots[effect.slot], effect.why)
             case p.RestSlot():
-                pool.rest(effect.slot)
+                slots[effect.slot].manager.rest()
             case p.CloseSlot():
+                self.healths.drop(effect.slot)
                 pool.close_slot(effect.slot)
-                pool.find_only()
+                self._find_only()
             case p.TellSlot():
                 slots[effect.slot].manager.feed(m.NewsArrived())
             case p.Resolve():
@@ -285,25 +314,31 @@ class SeveralSlots(Stepper[p.PoolInput], SlotRules[ConnectionT, ConnectorT]):
                 self._cancel_timer()
 
     def _drained(self) -> None:
-        pool = self._pool
-        if pool.only is not None and not pool.picks:
+        picks = self._pool.setup.picks
+        if self.only is not None and not picks:
             self._dozes = False
             return
         live = self.state.live
         self._dozes = len(live) > 1 and any(slot.state is State.IDLE for slot in live)
-        if pool.picks:
+        if picks:
             most = self._machine.policy.max_connections
             coming = any(slot.role is Role.COMING for slot in live)
             self._grows = most > 1 and not coming and len(live) < most * len({slot.endpoint for slot in live})
-            if self._grows and len(pool.pending):
+            if self._grows and len(self._pool.pending):
                 self.fill()
 
+    def _find_only(self) -> None:
+        """Find out whether one slot is left, whose server is serving."""
+        slots = tuple(self._slots.values())
+        self.only = slots[0].manager if len(slots) == 1 and not self.is_unhealthy(slots[0].number) else None
+
     def _open(self, effect: p.OpenSlot) -> None:
-        slots = self._pool.by_number
+        slots = self._slots
         if effect.replaces is not None:
             slots[effect.replaces].manager.replaced = True
         beside = next((slot.manager.membership for slot in slots.values() if slot.endpoint == effect.endpoint), None)
         self._pool.open_slot(effect.slot, effect.endpoint, beside)
+        self._find_only()
 
     def _condemn(self, slot: Slot[ConnectionT, ConnectorT], why: str) -> None:
         """End a slot's connection with its calls; `SlotEnded` follows."""
@@ -328,7 +363,7 @@ class SeveralSlots(Stepper[p.PoolInput], SlotRules[ConnectionT, ConnectorT]):
             if connector is not None and not connector.open:
                 ended()
 
-        self._pool.healths.drop(slot.number)
+        self.healths.drop(slot.number)
         slot.manager.retire()
         if connector is None or not connector.open:
             self._pool.home.post(ended)
@@ -339,7 +374,7 @@ class SeveralSlots(Stepper[p.PoolInput], SlotRules[ConnectionT, ConnectorT]):
         if self._timer is None:
             return  # cancelled after it had been posted
         self._timer = None
-        slots = self._pool.by_number.values()
+        slots = self._slots.values()
         used = [slot.manager.last_used() for slot in slots]
         used += [slot.manager.draining.last_used() for slot in slots if slot.manager.draining is not None]
-        self.feed(p.PoolTimerFired(self._loads(), max(self._pool.asked, *used)))
+        self.feed(p.PoolTimerFired(self._loads(), max(self.asked, *used)))

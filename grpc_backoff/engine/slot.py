@@ -5,16 +5,17 @@ Most pools have one slot all their lives. `several_slots.py` has the rules for s
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from grpc_backoff.base.record import NamedTuple
-from grpc_backoff.base.status import Role, State
+from grpc_backoff.base.status import Failure, Role, State
 from grpc_backoff.engine.core_connector import SlotConnector
 from grpc_backoff.engine.manager import ConnectionManager
 from grpc_backoff.engine.news import NEWS, spot_of
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Callable, Container
 
     from grpc_backoff.decide.connections.happened import Happened
     from grpc_backoff.engine.gate import GatedConnection
@@ -35,7 +36,7 @@ class SlotReceiver:
     threads ask for the length of the queue, so each method reads `pool` once.
     """
 
-    __slots__ = ("endpoint", "number", "pool", "target")
+    __slots__ = ("endpoint", "is_last", "number", "pool", "target")
 
     def __init__(self, pool: AnyPool, number: int, endpoint: str) -> None:
         self.pool: AnyPool | None = pool
@@ -43,6 +44,8 @@ class SlotReceiver:
         self.endpoint = endpoint
         self.target = endpoint or pool.setup.target
         """What the slot dials."""
+        self.is_last = False
+        """Whether the end of the slot is the channel's."""
 
     def __len__(self) -> int:
         """Return how many calls are pending."""
@@ -66,7 +69,7 @@ class SlotReceiver:
 
     def hear(self, event: Happened) -> None:
         """Pass on an event; only the end of the last slot is the channel's."""
-        if (pool := self.pool) is not None and (event.kind != "Closed" or pool.closes_last):
+        if (pool := self.pool) is not None and (event.kind != "Closed" or self.is_last):
             if self.number or self.endpoint:
                 event = event.changed(slot=self.number, endpoint=self.endpoint)
             pool.emit(event)
@@ -74,7 +77,7 @@ class SlotReceiver:
     def changed(self, state: State) -> None:
         """Handle the slot's new state, before the effects that come with it."""
         if (pool := self.pool) is not None:
-            slot, watch = pool.by_number[self.number], pool.liveness.watched.get(self.number)
+            slot, watch = pool.by_number[self.number], pool.liveness.get(self.number)
             if state is _CONNECTING:  # what is reached during an attempt may be too late for it
                 NEWS.seeks(pool, spot_of(self.target))
             if watch is not None and not watch.connection.alive():
@@ -83,8 +86,8 @@ class SlotReceiver:
 
     def left(self) -> None:
         """Tell the pool that a call has ended, if the slot's connection has limited room. Any thread may call this."""
-        if (pool := self.pool) is not None and (rooms := pool.rooms) is not None:
-            rooms.call_left()
+        if (pool := self.pool) is not None:
+            pool.rules.call_left()
 
 
 class Slot(NamedTuple, Generic[ConnectionT, ConnectorT]):
@@ -128,14 +131,31 @@ class SlotRules(Generic[ConnectionT, ConnectorT]):
 
     Attributes:
         serving: the slots whose connections take new calls, one group for each endpoint.
+        only: the manager of the only slot; None if there are several, or if its server is not serving (RO-1).
+        asked: when a call last asked for a connection, in seconds on the channel's clock; while there is one slot, only
+            the first call that asks is noted.
+        is_limited: whether connections have limited room for calls (PO-14).
     """
 
     serving: tuple[tuple[Slot[ConnectionT, ConnectorT], ...], ...] = ()
+    only: ConnectionManager[ConnectionT] | None = None
+    asked = -math.inf
+    is_limited = False
 
     @property
     def channel_state(self) -> State:
         """The channel's state (PO-4)."""
         return State.SHUTDOWN
+
+    def connections(self) -> list[ConnectionT]:
+        """Return the connections of the serving slots. Any thread may call this."""
+        found = [slot.manager.connection for group in self.serving for slot in group]
+        return [connection for connection in found if connection is not None]
+
+    @property
+    def takes_calls(self) -> bool:
+        """Whether a connection may be used now: it serves, and its peer need not answer first. Thread-safe."""
+        return any(connection.gated is None for connection in self.connections())
 
     def want(self, *, first: bool) -> None:
         """Ask for a connection; `first` is whether that is the first time."""
@@ -150,7 +170,7 @@ class SlotRules(Generic[ConnectionT, ConnectorT]):
         """Handle the new state of a slot."""
 
     def live(self) -> list[Slot[ConnectionT, ConnectorT]]:
-        """Return the live slots. Any thread may call this."""
+        """Return the live slots; none if all are. Any thread may call this."""
         return []
 
     def shown(self) -> list[ShownSlot[ConnectionT, ConnectorT]]:
@@ -166,6 +186,9 @@ class SlotRules(Generic[ConnectionT, ConnectorT]):
 
     # What only the rules for several slots know.
 
+    def call_left(self) -> None:
+        """Handle the end of a call: another one may take its place soon. Any thread may call this."""
+
     def fill(self) -> None:
         """Start as many of the pending calls as there is room for (PO-14)."""
 
@@ -176,13 +199,20 @@ class SlotRules(Generic[ConnectionT, ConnectorT]):
         and lets those go first that wait for room.
         """
 
-    def is_replacement(self, number: int) -> bool:  # noqa: ARG002
-        """Return whether a slot is to replace another, so that its server has to say that it is serving (RO-1)."""
-        return False
-
     def is_unhealthy(self, number: int) -> bool:  # noqa: ARG002
         """Return whether the server of a slot's connection says that it is not serving (RO-1)."""
         return False
+
+    def failure(self, number: int | None = None) -> Failure | None:  # noqa: ARG002
+        """Return why a slot, or the first of all, is unhealthy; None if it is not. Any thread may call this."""
+        return None
+
+    def prove(self, number: int, connection: ConnectionT, limit: float, tell: Callable[[str], None]) -> bool:  # noqa: ARG002
+        """See `HealthWatches.prove`; return False if the slot replaces no other, so that there is nothing to prove."""
+        return False
+
+    def unwatch(self, number: int) -> None:
+        """Watch the health of a slot's connection no longer."""
 
 
 class OnlySlot(SlotRules[ConnectionT, ConnectorT]):
@@ -191,6 +221,7 @@ class OnlySlot(SlotRules[ConnectionT, ConnectorT]):
     def __init__(self, pool: BasePool[ConnectionT, ConnectorT], slot: Slot[ConnectionT, ConnectorT]) -> None:
         self._pool = pool
         self._slot = slot
+        self.only = slot.manager
         self._since = pool.now()
         """When the slot got its connection, or lost it."""
 
@@ -201,6 +232,7 @@ class OnlySlot(SlotRules[ConnectionT, ConnectorT]):
 
     def want(self, *, first: bool) -> None:  # noqa: ARG002 - the manager knows
         """Ask for a connection."""
+        self.asked = self._pool.now()
         self._slot.manager.want()
 
     def serves(self, slot: Slot[ConnectionT, ConnectorT]) -> None:
@@ -221,10 +253,6 @@ class OnlySlot(SlotRules[ConnectionT, ConnectorT]):
             if self.serving and state is not _READY:
                 self.serving, self._since = (), pool.now()
             pool.show(state)
-
-    def live(self) -> list[Slot[ConnectionT, ConnectorT]]:
-        """Return the slot."""
-        return [self._slot]
 
     def shown(self) -> list[ShownSlot[ConnectionT, ConnectorT]]:
         """Return the slot as it is to be shown."""

@@ -18,10 +18,10 @@ from grpc_backoff.policy.connect import ConnectPolicy
 from grpc_backoff.policy.pooling import PoolPolicy
 
 if TYPE_CHECKING:
+    from grpc_backoff.connection.clock import Clock
     from grpc_backoff.engine.gate import GatedConnection
     from grpc_backoff.engine.health import HealthWatch
-    from grpc_backoff.engine.liveness import ConnectionWatch
-    from grpc_backoff.engine.pool import AnyPool
+    from grpc_backoff.engine.liveness import ConnectionWatch, WatchedPool
     from grpc_backoff.engine.slot import Slot
 
 _LOG = Log(__name__)
@@ -36,25 +36,24 @@ def load_liveness() -> None:
     from grpc_backoff.engine import liveness, several_slots  # noqa: F401, PLC0415 - few channels watch their connections
 
 
-class LivenessWatches:
-    """The watches over a pool's connections, at most one for each slot.
+class LivenessWatches(dict[int, "ConnectionWatch"]):
+    """The watches over a pool's connections, at most one for each slot, by its number.
 
     Attributes:
-        watched: the watches, by the number of the slot.
         doubted: the endpoints whose peer was asked whether it is alive and has not answered since (LV-3).
     """
 
     def __init__(self, policy: PoolPolicy, target: str) -> None:
-        self.watched: dict[int, ConnectionWatch] = {}
+        super().__init__()
         self.doubted: set[str] = set()
         self._policy = policy
         self._target = target
         self._warned = False
 
-    def watch(self, pool: AnyPool, slot: Slot[Any, Any]) -> ConnectionWatch | None:
+    def watch(self, pool: WatchedPool, slot: Slot[Any, Any]) -> ConnectionWatch | None:
         """Return the watch over a slot's connection, which may be new; None if the slot has no connection."""
         number, connection = slot.number, slot.manager.connection or slot.manager.draining
-        watch = self.watched.get(number)
+        watch = self.get(number)
         if connection is None or (watch is not None and watch.connection is connection):
             return watch
         self.drop(number)
@@ -63,7 +62,7 @@ class LivenessWatches:
 
         machine = LivenessMachine(self._policy.quiet_after, self._policy.answer_within)
         made = ConnectionWatch(pool, number, slot.endpoint, connection, machine, self.doubted, self._warn_of_proxy)
-        self.watched[number] = made
+        self[number] = made
         if self._policy.quiet_after and isinstance(connection, Reporting):
             connection.unanswered = made.unanswered
         return made
@@ -75,7 +74,7 @@ class LivenessWatches:
 
     def drop(self, number: int) -> None:
         """Watch a slot's connection no longer; harmless if it is not watched."""
-        watch = self.watched.pop(number, None)
+        watch = self.pop(number, None)
         if watch is not None:
             watch.left()
             if isinstance(watch.connection, Reporting):  # otherwise, the two would keep each other alive (CB-10)
@@ -83,37 +82,34 @@ class LivenessWatches:
 
     def call_waits(self, connection: object = None) -> None:
         """Ask the peer of a connection that a call has picked, but may not use yet; by default, ask all such peers."""
-        for watch in tuple(self.watched.values()):
+        for watch in tuple(self.values()):
             if connection is None or watch.connection is connection:
                 watch.call_waits()
 
+    def shuts(self, number: int, connection: object) -> bool:
+        """Return whether calls keep out of the connection of a slot until its peer has answered."""
+        watch = self.get(number)
+        return watch is not None and watch.connection is connection and watch.state.shut
+
     def suspicion(self, number: int) -> tuple[str, bool | None]:
         """Return why the peer of a slot's connection was last asked, and what came of it. Any thread may call this."""
-        watch = self.watched.get(number)
+        watch = self.get(number)
         return ("", None) if watch is None else (watch.state.why, watch.state.answered)
 
 
-class HealthWatches:
-    """The watches over the health of a pool's servers, at most one for each slot (RO-1).
+class HealthWatches(dict[int, "HealthWatch"]):
+    """The watches over the health of a pool's servers, at most one for each slot, by its number (RO-1)."""
 
-    Once nothing is watched, it does not keep its pool alive (CB-10).
-    """
-
-    def __init__(self, policy: ConnectPolicy, service: str | None, rng: Random) -> None:
+    def __init__(self, clock: Clock, policy: ConnectPolicy, service: str | None, rng: Random) -> None:
         """Begin without watches; `service` is whose health the servers tell."""
-        self.watched: dict[int, HealthWatch] = {}
-        """The watches, by the number of the slot."""
+        super().__init__()
+        self._clock = clock
         self._policy = policy
         self._service = service or ""
         self._rng = rng
 
     def prove(
-        self,
-        pool: AnyPool,
-        number: int,
-        connection: GatedConnection,
-        limit: float,
-        tell: Callable[[str], None],
+        self, slot: Slot[Any, Any], connection: GatedConnection, limit: float, tell: Callable[[str], None]
     ) -> None:
         """Tell why the server of a new connection is not serving; empty if it is, or if it is not known in time.
 
@@ -121,25 +117,19 @@ class HealthWatches:
         """
         from grpc_backoff.decide.connections.health_machine import PROOF_WITHIN  # noqa: PLC0415 - most channels watch no health
 
-        self._begin(pool, number, connection, tell, min(PROOF_WITHIN, limit / 2))
+        self._begin(slot, connection, tell, min(PROOF_WITHIN, limit / 2))
 
-    def watch(self, pool: AnyPool, number: int, connection: GatedConnection) -> None:
+    def watch(self, slot: Slot[Any, Any], connection: GatedConnection, tell: Callable[[str], None]) -> None:
         """Watch the health of a connection that is about to serve; the Watch that has proven it goes on."""
-        from grpc_backoff.decide.connections.pool_records import HealthChanged  # noqa: PLC0415 - as above
-
-        def tell(problem: str) -> None:
-            pool.feed(HealthChanged(number, problem))
-
-        watch = self.watched.get(number)
+        watch = self.get(slot.number)
         if watch is not None and watch.connection is connection:
             watch.tell = tell
         else:
-            self._begin(pool, number, connection, tell)
+            self._begin(slot, connection, tell)
 
     def _begin(
         self,
-        pool: AnyPool,
-        number: int,
+        slot: Slot[Any, Any],
         connection: GatedConnection,
         tell: Callable[[str], None],
         prove_within: float = math.inf,
@@ -147,25 +137,25 @@ class HealthWatches:
         from grpc_backoff.decide.connections.health_machine import HealthMachine  # noqa: PLC0415 - as above
         from grpc_backoff.engine.health import HealthWatch  # noqa: PLC0415
 
-        self.drop(number)
-        machine = HealthMachine(self._policy)
-        made = HealthWatch(pool, number, connection, machine, self._service, self._rng, tell, prove_within)
-        self.watched[number] = made
+        self.drop(slot.number)
+        machine, rest = HealthMachine(self._policy), slot.manager.rest
+        made = HealthWatch(self._clock, connection, machine, self._service, self._rng, tell, rest, prove_within)
+        self[slot.number] = made
         made.look()
 
     def problem(self, number: int) -> str | None:
         """Return why the server of a slot is not serving; empty if it is; None if that is not known."""
-        watch = self.watched.get(number)
+        watch = self.get(number)
         return None if watch is None else watch.state.problem
 
     def drop(self, number: int) -> None:
         """Watch the health of a slot's connection no longer; harmless if it is not watched."""
-        watch = self.watched.pop(number, None)
+        watch = self.pop(number, None)
         if watch is not None:
             watch.end()
 
     def failure(self, number: int | None = None) -> Failure | None:
         """Return why a slot, or the first of all, is unhealthy; None if it is not. Any thread may call this."""
-        problems = map(self.problem, tuple(self.watched) if number is None else (number,))
+        problems = map(self.problem, tuple(self) if number is None else (number,))
         problem = next(filter(None, problems), None)
         return None if problem is None else Failure(Stage.HEALTH, problem)

@@ -85,7 +85,7 @@ class Channel(CallingChannel, grpc.Channel):
         pool_setup = PoolSetup(setup, clock, self._key, credentials, compression)
         self._connections = self._pool = ConnectionPool(pool_setup, pending, self._listeners, conductor)
         pending.pool = self._pool
-        self.picks = self._pool.picks
+        self.picks = self._pool.setup.picks
         self.times_calls = setup.pooling.quiet_after > 0  # LV-2: its connections note when their calls begin
         self.calls = CallEnvironment(
             setup, pending=pending, hooks=hooks, listeners=self._listeners, conductor=conductor, clock=clock

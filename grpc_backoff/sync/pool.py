@@ -42,8 +42,8 @@ class ConnectionPool(BasePool[CoreConnection, CoreConnector]):
 
         None if there is none, or all are full. `avoid` is as in `SlotRules.pick`.
         """
-        only = self.only
-        if only is not None and not self.picks:
+        only = self.rules.only
+        if only is not None and not self.setup.picks:
             return only.connection
         return self._pick(avoid, attrgetter("connection"))
 
@@ -85,7 +85,7 @@ class ConnectionPool(BasePool[CoreConnection, CoreConnector]):
     def call_at(self, when: float, callback: Callable[[], None]) -> TimerHandle:
         """Call `callback` on the conductor when the clock reaches `when`, in seconds."""
         # A clock supplied by the program may call back on any thread.
-        return self._clock.call_at(when, lambda: self.home.post(callback))
+        return self.setup.clock.call_at(when, lambda: self.home.post(callback))
 
     def at_home(self, work: Callable[[], object]) -> None:
         """Run `work` soon, on the conductor. Thread-safe."""

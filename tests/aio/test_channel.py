@@ -45,7 +45,7 @@ async def test_dropped_channel_stops(front, interceptors):
     channels = [aio.insecure_channel(front.target, options=QUICK, interceptors=interceptors)]
     await failing(EchoStub(channels[0]).Unary(Message()))
     await settle()
-    gone, manager = weakref.ref(channels[0]), channels[0]._pool.only
+    gone, manager = weakref.ref(channels[0]), channels[0]._pool.rules.only
 
     def drop():
         channels.clear()
@@ -83,7 +83,7 @@ async def test_dropped_channel_stops_where_warnings_are_errors(front, monkeypatc
     channels = [aio.insecure_channel(front.target, options=QUICK)]
     await failing(EchoStub(channels[0]).Unary(Message()))
     await settle()
-    raised, manager = [], channels[0]._pool.only
+    raised, manager = [], channels[0]._pool.rules.only
     monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: raised.append(type(unraisable.exc_value)))
     with warnings.catch_warnings():
         warnings.simplefilter("error", ResourceWarning)

@@ -119,7 +119,7 @@ async def test_calls_that_nothing_refers_to_are_forgotten():
     """CB-10: a channel knows the calls that are running or still referenced, and nothing of any other call."""
     async with serving() as port, aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         await channel.channel_ready()
-        stub, known = EchoStub(channel), channel._pool.only.connection
+        stub, known = EchoStub(channel), channel._pool.rules.only.connection
         kept = stub.Unary(Message(text="a"))
         await kept
         for _ in range(3):

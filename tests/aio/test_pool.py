@@ -193,7 +193,7 @@ async def test_a_connection_that_is_lost_while_the_status_is_read():
         found[0].manager.look()
         return found
 
-    parts.pool.only, parts.pool._live = None, lose
+    parts.pool.rules.only, parts.pool._live = None, lose
     status = parts.pool.status()
     assert (status.state is State.READY) is (status.ready_since is not None)
     del parts.pool._live
@@ -270,7 +270,7 @@ async def test_the_numbers_of_the_machine():
     policy = replace(CONNECT, reconnect=Reconnect.EAGER)
     parts = Parts(connect=policy, max_connections=2)
     assert parts.pool.rules._machine.connect is policy
-    assert parts.pool.policy.reconnect is Reconnect.LAZY
+    assert parts.pool.setup.slot_policy.reconnect is Reconnect.LAZY
     await parts.close()
 
 

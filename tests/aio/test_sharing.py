@@ -145,7 +145,7 @@ async def test_a_channel_is_not_told_of_a_connection_that_has_ended(front):
         await called(first)
         heard = []
         async with aio.insecure_channel(front.target, FAST, listeners=[heard.append]) as second:
-            first._pool.only._lost(first._pool.only.connection, Loss("it broke"))
+            first._pool.rules.only._lost(first._pool.rules.only.connection, Loss("it broke"))
             await asyncio.sleep(0.01)
             assert [type(event) for event in heard] == [Disconnected]
             assert second.get_state() is IDLE
@@ -255,7 +255,7 @@ async def test_a_channel_after_the_last(front):
 async def test_many_pools_of_one_loop():
     """SH-3: channels with TLS have separate pools, but where they live is noted once, however many they are."""
     channels = [aio.secure_channel("127.0.0.1:1", TLS) for _ in range(5)]
-    homes = channels[0]._pool.only.membership.group.homes
+    homes = channels[0]._pool.rules.only.membership.group.homes
     assert list(homes.values()) == [5]
     for channel in channels:
         await channel.close()
@@ -330,7 +330,7 @@ async def test_a_loop_that_ends_leaves_the_turn():
         gone.want()
         await until(lambda: gone.status.state is State.TRANSIENT_FAILURE)
         front.behaviour = silent
-        await until(lambda: gone.channel._pool.only._state.in_flight)
+        await until(lambda: gone.channel._pool.rules.only._state.in_flight)
         async with aio.insecure_channel(front.target, FAST) as channel:
             with pytest.raises(grpc.aio.AioRpcError):
                 await called(channel)

@@ -95,7 +95,7 @@ def enter_as_it_breaks(front, channel, monkeypatch, method, *request, **how):
         # Shut down a duplicate, because uvloop's own socket object cannot be shut down.
         with socket.socket(fileno=os.dup(visit.writer.get_extra_info("socket").fileno())) as sock:
             sock.shutdown(socket.SHUT_RDWR)
-    core, until = channel._pool.only.connection, time.monotonic() + 10
+    core, until = channel._pool.rules.only.connection, time.monotonic() + 10
     while core.shown() == READY_NUMBER:  # the core notices in its own thread
         assert time.monotonic() < until
         time.sleep(0.001)

@@ -14,6 +14,7 @@ import pytest
 
 from grpc_backoff import AttemptFailed, AttemptStarted, Closed, Connected, PolicyWarning
 from grpc_backoff.decide.connections.slot_events import SlotOpened, SlotRetiring, SlotServing, SlotUnhealthy
+from grpc_backoff.engine.slot import OnlySlot
 from tests.both_apis.api import backoff_ms
 from tests.both_apis.relay import relay
 from tests.both_apis.test_pool import calls, drop, roles
@@ -383,7 +384,7 @@ def test_off_by_default(ours):
                 assert channel.unary(timeout=20) == "a"
                 time.sleep(0.1)
                 assert server.health.requests == []
-                assert channel.own._pool.healths.watched == {}
+                assert isinstance(channel.own._pool.rules, OnlySlot)
 
 
 def test_without_the_package(ours, monkeypatch):

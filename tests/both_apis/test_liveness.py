@@ -38,7 +38,7 @@ def options(quiet, within=0.5):
 def is_paused(channel):
     """Return whether calls on the channel's only connection have to wait for an answer, because of a pause."""
     pool = channel.own._pool
-    paused = [watch.state.phase for watch in tuple(pool.liveness.watched.values())] == [LivenessPhase.PAUSED]
+    paused = [watch.state.phase for watch in tuple(pool.liveness.values())] == [LivenessPhase.PAUSED]
     return paused and not pool.takes_calls  # which is False for a moment before the first call, too
 
 
@@ -271,7 +271,7 @@ def test_cancelled_calls_show_no_life(ours, ready, log):
     way = "Unary" if ours.name == "asyncio" else "Unary.future"
     with place() as server, ready(server.target, options(60)) as channel:
         assert channel.unary(timeout=20) == "a"
-        (watch,) = channel.own._pool.liveness.watched.values()
+        (watch,) = channel.own._pool.liveness.values()
         heard = time.monotonic() - watch.connection.quiet()
         call = channel.begin(way, ["hang"])
         assert server.servicer.hanging.wait(20)
@@ -287,7 +287,7 @@ def test_hedged_calls_past_a_dead_peer(ours, log):
         target, policy = f"ipv4:{between.target},{other.target}", [("grpc.lb_policy_name", "round_robin")]
         with ours.channel(target, [*options(0.3), *policy], listeners=[log.hear], retry=TWICE) as channel:
             channel.ready()
-            until(lambda: len(channel.own._pool.liveness.watched) == 2)
+            until(lambda: len(channel.own._pool.liveness) == 2)
             between.lose()
             until(lambda: channel.unary(timeout=20) == "a" and log.of(SlotCondemned))
             assert log.of(SlotCondemned)[0].endpoint == between.target
@@ -378,7 +378,7 @@ def test_off_by_default(ready, log):
         assert channel.unary(timeout=20) == "a"
         for _ in range(3):
             assert channel.begin(texts=["hang"], timeout=0.1).outcome().code is CODE.DEADLINE_EXCEEDED
-        assert channel.own._pool.liveness.watched == {}
+        assert channel.own._pool.liveness == {}
         assert not log.of(LivenessAsked)
         assert server.health.metadata == []
 

@@ -476,7 +476,7 @@ def test_slots(ready, options, picks):
     """PO-5, PO-6, PO-13: the core makes one connection for each slot, and calls use an only slot without a pick."""
     with place() as server, ready(f"ipv4:{server.target}", options) as channel:
         assert [slot.spreads for slot in channel.own.connection_status().connections] == [False]
-        assert channel.own._pool.picks is picks
+        assert channel.own._pool.setup.picks is picks
 
 
 @pytest.mark.parametrize("retry", [None, "retry: 3, delay: 10ms"])

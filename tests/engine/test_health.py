@@ -52,8 +52,8 @@ class Pool:
         self.hear = hear
         return lambda: self.done.append("cancelled")
 
-    def rest(self, number, connection):
-        assert (number, connection) == (7, self)
+    def rest(self, connection):
+        assert connection is self
         self.done.append("rests")
 
     def wake(self):
@@ -63,7 +63,8 @@ class Pool:
 
 
 def watch(pool, service="", **more):
-    made = HealthWatch(pool, 7, pool, HealthMachine(CONNECT), service, random.Random(1), pool.told.append, **more)
+    machine, rng = HealthMachine(CONNECT), random.Random(1)
+    made = HealthWatch(pool, pool, machine, service, rng, pool.told.append, pool.rest, **more)
     made.look()
     return made
 

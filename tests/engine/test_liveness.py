@@ -165,6 +165,6 @@ def test_a_connection_that_is_watched_no_longer():
     """LV-2: it is told so in the way that connections know, and so notes the ends of its calls no more."""
     connection, watches = Reporting(), LivenessWatches(PoolPolicy(), "a:1")
     connection.unanswered = lambda _began, _heard: None
-    watches.watched[0] = SimpleNamespace(connection=connection, left=lambda: None)
+    watches[0] = SimpleNamespace(connection=connection, left=lambda: None)
     watches.drop(0)
     assert connection.unanswered is unheard

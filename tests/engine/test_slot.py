@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
 from grpc_backoff.base.status import State
@@ -11,6 +9,8 @@ from grpc_backoff.decide.connections.happened import Happened
 from grpc_backoff.engine import slot
 from grpc_backoff.engine.news import NewsDesk
 from grpc_backoff.engine.slot import SlotReceiver
+from grpc_backoff.engine.watches import LivenessWatches
+from grpc_backoff.policy.pooling import PoolPolicy
 
 REPORTS = {
     "pending": len,
@@ -26,10 +26,10 @@ class Pool:
     """A pool, its rules, its setup and its queue, which records what it is told."""
 
     def __init__(self):
-        self.told, self.by_number, self.closes_last, self.quiet_after = [], {3: self}, False, 0
-        self.rules = self.rooms = self.setup = self.pooling = self
+        self.told, self.by_number, self.quiet_after = [], {3: self}, 0
+        self.rules = self.setup = self.pooling = self
         self.target = "a"
-        self.liveness = SimpleNamespace(watched={}, doubted=set())
+        self.liveness = LivenessWatches(PoolPolicy(), "a")
 
     def __len__(self):
         self.told.append("pending")
@@ -93,7 +93,7 @@ def test_a_slot_that_is_closed_as_it_reports(report):
 @pytest.mark.parametrize("last", [False, True])
 def test_the_end_of_a_slot(last):
     """CB-10: the end of a slot is the channel's if the slot is the last one."""
-    pool = Pool()
-    pool.closes_last = last
-    SlotReceiver(pool, 3, "a").hear(Happened("Closed", {}))
+    receiver = SlotReceiver(pool := Pool(), 3, "a")
+    receiver.is_last = last
+    receiver.hear(Happened("Closed", {}))
     assert bool(pool.told) is last

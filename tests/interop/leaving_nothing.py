@@ -75,7 +75,7 @@ async def use_once(use, target, refs):
     channel = aio.insecure_channel(REFUSED if use is failing else target, options)
     refs[:] = [
         weakref.ref(channel),
-        *map(weakref.ref, (channel._pool, channel._pool.only, channel._pool.only._connector)),
+        *map(weakref.ref, (channel._pool, channel._pool.rules.only, channel._pool.rules.only._connector)),
     ]
     await use(channel, target)
     await channel.close()

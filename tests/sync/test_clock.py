@@ -61,7 +61,7 @@ def test_the_time_of_use(server, use):
         for _ in range(2):  # the first one waits for the connection, and the second one finds it
             before = clock.now()
             use(EchoStub(channel).Unary)(Message(text="a"))
-            assert before <= channel._pool.only.last_used() <= clock.now()
+            assert before <= channel._pool.rules.only.last_used() <= clock.now()
 
 
 def test_two_deadlines(server):

@@ -138,7 +138,7 @@ async def test_the_last_use_of_a_connection():
         connection, used = connector.connections[-1], clock.now()
         assert connection.used == used
         connection.used = used - 3
-        assert channel._pool.only.connection.last_used() == used - 3
+        assert channel._pool.rules.only.connection.last_used() == used - 3
 
 
 async def test_a_replaced_connection_ends():
