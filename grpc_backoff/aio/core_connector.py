@@ -28,7 +28,7 @@ import grpc
 import grpc.aio
 
 from grpc_backoff.aio.core_channel import NO_CHANNEL, CoreChannel
-from grpc_backoff.aio.loops import clock_of, close_with, is_here, until_done
+from grpc_backoff.aio.loops import LoopClock, close_with, is_here, until_done
 from grpc_backoff.base.status import Loss
 from grpc_backoff.config.core_options import CoreArguments
 from grpc_backoff.decide.calls.call_texts import pays, says_goaway, shows_life
@@ -43,10 +43,8 @@ from grpc_backoff.grpcio import aio_private
 from grpc_backoff.grpcio.private import exclude_service, has_plugin
 
 if TYPE_CHECKING:
-    from grpc_backoff.config.credentials import CredentialsSource
-    from grpc_backoff.connection.clock import Clock
     from grpc_backoff.connection.connector import AttemptInFlight
-    from grpc_backoff.policy.connect import ConnectPolicy
+    from grpc_backoff.engine.setup import PoolSetup
 
 exclude_service(EXPLAIN_SERVICE)
 
@@ -211,17 +209,12 @@ class SoonDial(LateDial[CoreConnection]):
 class CoreConnector(BaseConnector[CoreConnection]):
     """Creates one C-core channel for each attempt."""
 
-    def __init__(
-        self,
-        arguments: CoreArguments,
-        credentials: grpc.ChannelCredentials | CredentialsSource | None,
-        policy: ConnectPolicy,
-        clock: Clock,
-        loop: asyncio.AbstractEventLoop,
-    ) -> None:
-        """Take the arguments of `BaseConnector`, but the event loop instead of the home."""
-        super().__init__(arguments, credentials, policy, clock, clock_of(loop), notifies=True)
-        self.loop = loop
+    notifies = True
+
+    def __init__(self, setup: PoolSetup, endpoint: str, home: LoopClock) -> None:
+        """Take the arguments of `BaseConnector`."""
+        super().__init__(setup, endpoint, home)
+        self.loop = home.loop
         self._tasks: set[asyncio.Task[None]] = set()
 
     def connect(self, limit: float, tell: Tell[CoreConnection]) -> AttemptInFlight:

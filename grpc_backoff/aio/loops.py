@@ -47,7 +47,8 @@ class LoopClock:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         """Use the loop's own time and timers."""
-        self._loop = loop
+        self.loop = loop
+        """The loop."""
         # asyncio's own loops use `time.monotonic` as their clock. Call it directly, because every RPC reads the time
         # several times.
         own = getattr(loop.time, "__func__", None) is not asyncio.BaseEventLoop.time
@@ -57,27 +58,27 @@ class LoopClock:
     @property
     def keeps_time(self) -> bool:
         """Whether the loop's clock is the machine's, which all loops have in common; one for tests may be stopped."""
-        return abs(self._loop.time() - monotonic()) < _LATE
+        return abs(self.loop.time() - monotonic()) < _LATE
 
     def call_at(self, when: float, callback: Callable[[], None]) -> TimerHandle:
         """Call `callback` once when the loop's clock reaches `when`, in seconds, or soon after."""
         # Use a new context, because the timer outlives the call that happened to arm it.
         if self._punctual:
-            return self._loop.call_at(when, callback, context=Context())
-        return _UnhurriedTimer(self._loop, when, callback)
+            return self.loop.call_at(when, callback, context=Context())
+        return _UnhurriedTimer(self.loop, when, callback)
 
     def post(self, work: Callable[[], None], /) -> None:
         """Run `work` on the loop soon; see `Home.post`."""
         # Use a new context, because the work must not keep the poster's context alive.
-        self._loop.call_soon_threadsafe(work, context=Context())
+        self.loop.call_soon_threadsafe(work, context=Context())
 
     def is_here(self) -> bool:
         """Return whether the calling code runs on the loop."""
-        return is_here(self._loop)
+        return is_here(self.loop)
 
     def is_closed(self) -> bool:
         """Return whether the loop is closed."""
-        return self._loop.is_closed()
+        return self.loop.is_closed()
 
 
 _clocks: WeakValueDictionary[asyncio.AbstractEventLoop, LoopClock] = WeakValueDictionary()

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 class ConnectionPool(BasePool["CoreChannel", "CoreConnector | CoroutineConnector"]):
     """The connections of one or more channels on one event loop."""
 
+    home: LoopClock
+
     def __init__(
         self,
         setup: PoolSetup,
@@ -126,8 +128,7 @@ class ConnectionPool(BasePool["CoreChannel", "CoreConnector | CoroutineConnector
 
     def _connector_for(self, endpoint: str) -> CoreConnector | CoroutineConnector:
         if self._connector is None:
-            setup = self.setup
-            return CoreConnector(setup.dialled(endpoint), setup.credentials, setup.policy, setup.clock, self._loop)
+            return CoreConnector(self.setup, endpoint, self.home)
         from grpc_backoff.aio.coroutine_connector import CoroutineConnector, SharedConnector  # noqa: PLC0415 - only tests have one
 
         connector = self._connector(endpoint)

@@ -25,13 +25,11 @@ from grpc_backoff.config.core_options import (
 from grpc_backoff.decide.connections.dial_machine import DialMachine
 from grpc_backoff.engine.gate import unheard
 from grpc_backoff.engine.spares import SPARES, SpareKey
-from grpc_backoff.policy.connect import ConnectPolicy
 
 if TYPE_CHECKING:
-    from grpc_backoff.config.credentials import CredentialsSource
-    from grpc_backoff.connection.clock import Clock
     from grpc_backoff.connection.connector import AttemptInFlight, LiveConnection
     from grpc_backoff.engine.home import Home
+    from grpc_backoff.engine.setup import PoolSetup
 
     class _Dial(AttemptInFlight, LiveConnection, Protocol):
         """An attempt, and the connection that it makes."""
@@ -92,9 +90,10 @@ class SlotConnector(Generic[ConnectionT]):
 
 
 class BaseConnector(SlotConnector[DialT]):
-    """Makes the attempts to connect to one target.
+    """Makes the attempts to connect to one endpoint.
 
     Attributes:
+        notifies: as in `DialMachine`.
         clock: the channel's clock.
         home: where its attempts and connections live.
         policy: the channel's connect policy.
@@ -108,25 +107,19 @@ class BaseConnector(SlotConnector[DialT]):
         keepalive: how often its connections ping.
     """
 
-    def __init__(
-        self,
-        arguments: CoreArguments,
-        credentials: grpc.ChannelCredentials | CredentialsSource | None,
-        policy: ConnectPolicy,
-        clock: Clock,
-        home: Home,
-        *,
-        notifies: bool = False,
-    ) -> None:
-        """Make every attempt's channel with these arguments; each attempt adds options of its own."""
+    notifies = False
+
+    def __init__(self, setup: PoolSetup, endpoint: str, home: Home) -> None:
+        """Make every attempt's channel as the setup says for this endpoint; each attempt adds options of its own."""
         super().__init__()
-        self.clock = clock
+        credentials, policy = setup.credentials, setup.policy
+        self.clock = setup.clock
         self.home = home
         self._source = None if isinstance(credentials, grpc.ChannelCredentials) else credentials
         self.credentials = credentials if isinstance(credentials, grpc.ChannelCredentials) else None
-        self._arguments = arguments
+        self._arguments = arguments = setup.dialled(endpoint)
         self.policy = policy
-        self.machine = DialMachine(policy.idle_timeout, policy.stable_after, policy.backoff.cap, notifies=notifies)
+        self.machine = DialMachine(policy.idle_timeout, policy.stable_after, policy.backoff.cap, notifies=self.notifies)
         self.traits = core_traits(arguments.target, arguments.options)
         self.spreads = self.traits.spreads
         self._spares = credentials is None and self.traits.shares

@@ -64,9 +64,8 @@ class ConnectionPool(BasePool[CoreConnection, CoreConnector]):
         return [closing for connector in self._connectors() for closing in connector.close()]
 
     def _connector_for(self, endpoint: str) -> CoreConnector:
-        setup = self.setup
-        connector = CoreConnector(setup.dialled(endpoint), setup.credentials, setup.policy, setup.clock, self.home)
-        connector.times_calls = setup.pooling.quiet_after > 0
+        connector = CoreConnector(self.setup, endpoint, self.home)
+        connector.times_calls = self.setup.pooling.quiet_after > 0
         return connector
 
     def _first_wanted(self) -> None:

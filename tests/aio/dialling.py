@@ -6,15 +6,18 @@ import asyncio
 
 from grpc_backoff import ConnectError
 from grpc_backoff.aio.core_connector import CoreConnector
-from grpc_backoff.config.core_options import CoreArguments
+from grpc_backoff.aio.loops import clock_of
 from grpc_backoff.decide.connections.events import Failure
+from tests.setups import pool_setup
 
 
 class Dialler:
     """Makes one attempt at a time; its connections have the method `lost` of a `Connection`."""
 
     def __init__(self, target, credentials, options, policy, *, clock, loop):
-        self.core = CoreConnector(CoreArguments(target, options, None), credentials, policy, clock, loop)
+        self.core = CoreConnector(
+            pool_setup(target, options, credentials, policy=policy, clock=clock), "", clock_of(loop)
+        )
         self.core.lost = self._look
         self.close = self.core.close
         self.attempt = None

@@ -15,16 +15,14 @@ import pytest
 from grpc_backoff import AttemptStarted, Closed, Connected, CoreRedial, Reconnect, State, aio
 from grpc_backoff.aio.pool import ConnectionPool
 from grpc_backoff.base.status import Role
-from grpc_backoff.config.channel_setup import ChannelSetup
 from grpc_backoff.decide.connections.pool_records import SlotEnded
 from grpc_backoff.decide.connections.slot_events import LivenessAsked, SlotClosed, SlotOpened, SlotRetiring, SlotServing
-from grpc_backoff.engine.setup import PoolSetup
 from grpc_backoff.engine.several_slots import SeveralSlots
-from grpc_backoff.policy.pooling import PoolPolicy
 from grpc_backoff.policy.presets import CONNECT
 from grpc_backoff.testing import Fails, FakeClock, ScriptedConnector, Succeeds
 from tests.both_apis.managers import Slot
 from tests.echo import Echo, EchoStub, Message, serving
+from tests.setups import pool_setup
 
 
 class Connector(ScriptedConnector):
@@ -42,9 +40,8 @@ class Parts:
         self.connectors, self.gate = [], Slot()
         self.events = self.gate.events
         self.script = list(script)
-        setup = ChannelSetup("target", connect, PoolPolicy(**pool), None, None, (), (), rng=random.Random(1))
         self.pool = ConnectionPool(
-            PoolSetup(setup, self.clock),
+            pool_setup("target", policy=connect, clock=self.clock, rng=random.Random(1), **pool),
             self.gate,
             connector=self.connect,
             loop=asyncio.get_running_loop(),

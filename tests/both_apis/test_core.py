@@ -13,19 +13,18 @@ import pytest
 import trustme
 
 from grpc_backoff.aio.core_connector import CoreConnector as AsyncioConnector
-from grpc_backoff.aio.loops import LoopClock
-from grpc_backoff.config.core_options import CoreArguments
+from grpc_backoff.aio.loops import clock_of
 from grpc_backoff.connection.connector import Loss
 from grpc_backoff.decide.connections.dial_machine import SHUTDOWN
 from grpc_backoff.decide.connections.events import Failure, Stage
 from grpc_backoff.engine.core_dial import CoreDial
-from grpc_backoff.policy.presets import CONNECT
 from grpc_backoff.sync.conductor import Conductor
 from grpc_backoff.sync.core_connector import CoreConnector as ThreadedConnector
 from grpc_backoff.testing.front import settings_then_close
 from tests.both_apis.loops import LoopThread, on_a_thread
 from tests.certificates import AUTHORITY, client_credentials
 from tests.peers import SETTINGS, peer, says, server_tls
+from tests.setups import pool_setup
 from tests.sync.service import dialled, front, until
 
 RETRY = {
@@ -48,8 +47,8 @@ class Asyncio:
 
     async def _dial(self, target, credentials, options, limit):
         loop = asyncio.get_running_loop()
-        arguments = CoreArguments(target, options, None)
-        self.made = AsyncioConnector(arguments, credentials, CONNECT, LoopClock(loop), loop)
+        home = clock_of(loop)
+        self.made = AsyncioConnector(pool_setup(target, options, credentials, clock=home), "", home)
         outcome = loop.create_future()
         self.made.connect(limit, outcome.set_result)
         return await outcome
@@ -72,8 +71,8 @@ class Threads:
 
     def dial(self, target, *, credentials=None, options=(), limit=20.0):
         """Make one attempt; return its connection or its failure."""
-        arguments, conductor = CoreArguments(target, options, None), self._conductor
-        self.made = ThreadedConnector(arguments, credentials, CONNECT, conductor, conductor)
+        home = self._conductor
+        self.made = ThreadedConnector(pool_setup(target, options, credentials, clock=home), "", home)
         told = []
         self.do(lambda: self.made.connect(limit, told.append))
         until(lambda: told)

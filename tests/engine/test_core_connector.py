@@ -8,14 +8,14 @@ import pytest
 from grpc_backoff.config.core_options import CoreArguments
 from grpc_backoff.engine.core_connector import BaseConnector
 from grpc_backoff.engine.spares import SpareKey
-from grpc_backoff.policy.presets import CONNECT
+from tests.setups import pool_setup
 
 RETRIES = ("grpc.enable_retries", 0)
 
 
 def test_the_guard():
     """CB-16: the guard turns the core's retries off."""
-    connector = BaseConnector(CoreArguments("a:1", (), None), None, CONNECT, None, None)
+    connector = BaseConnector(pool_setup("a:1"), "", None)
     assert RETRIES not in connector._options_for(1.0)
     connector.guards = True
     assert RETRIES in connector._options_for(1.0)
@@ -41,7 +41,7 @@ class Connector(BaseConnector):
 )
 def test_whose_channels_may_be_spare(options, credentials, familiar, spare):
     """SH-8: those of a series without credentials, unless the channel shares nothing, or the core spreads its calls."""
-    connector = Connector(CoreArguments("a:1", options, None), credentials, CONNECT, None, "home")
+    connector = Connector(pool_setup("a:1", options, credentials), "", "home")
     connector.familiar = familiar
     arguments = CoreArguments("a:1", connector._options_for(5.0), None)
     assert connector.channel_for(5.0) == (arguments, None, SpareKey("home", arguments) if spare else None)
@@ -58,7 +58,7 @@ def test_the_key_of_a_spare_channel():
         ("a:1", (), None, "another", False),
         ("a:1", (), None, "home", True),
     ]:
-        connector = Connector(CoreArguments(target, options, compression), None, CONNECT, None, home)
+        connector = Connector(pool_setup(target, options, None, compression), "", home)
         connector.familiar, connector.guards = True, guards
         keys.add(connector.channel_for(5.0)[2])
     assert len(keys) == 6

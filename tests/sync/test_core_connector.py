@@ -13,7 +13,6 @@ import time
 import grpc
 import pytest
 
-from grpc_backoff.config.core_options import CoreArguments
 from grpc_backoff.decide.connections import dial_times
 from grpc_backoff.decide.connections.dial_machine import IDLE, READY, SHUTDOWN
 from grpc_backoff.engine.spares import SPARES
@@ -22,6 +21,7 @@ from grpc_backoff.sync import core_connector
 from grpc_backoff.sync.conductor import Conductor
 from grpc_backoff.sync.core_connector import CoreConnector, RunningCalls
 from grpc_backoff.testing.front import healthy, silent
+from tests.setups import pool_setup
 from tests.sync.service import connect_policy, dialled, front, place, until
 
 
@@ -35,7 +35,7 @@ def conductor():
 
 
 def connector(conductor, target, **policy):
-    return CoreConnector(CoreArguments(target, (), None), None, connect_policy(**policy), conductor, conductor)
+    return CoreConnector(pool_setup(target, policy=connect_policy(**policy), clock=conductor), "", conductor)
 
 
 def run(conductor, work):
