@@ -27,9 +27,9 @@ class _HedgedCall(Call):
     """The base class of both arities: it keeps the copies until one of them is chosen."""
 
     _machine: h.HedgingMachine
-    _copies: Copies
+    _copies: Copies[grpc.aio.Call]
     _avoided: tuple[CoreChannel, ...] = ()  # of all copies, so that each goes to another server if there are several
-    _losers: Losers | None = None
+    _losers: Losers[grpc.aio.Call] | None = None
 
     def _begin(self, effect: m.Begin, *, in_context: bool = False) -> None:
         sender = self._sender

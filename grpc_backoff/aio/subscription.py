@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 RequestT = TypeVar("RequestT")
 MessageT_co = TypeVar("MessageT_co", covariant=True)
 
+_Stream = grpc.aio.UnaryStreamCall[Any, Any] | grpc.aio.StreamStreamCall[Any, Any]
 _DONE = s.SubscriptionPhase.DONE
 
 
-class Subscription(SubscriptionShell, Generic[MessageT_co]):
+class Subscription(SubscriptionShell["_Stream"], Generic[MessageT_co]):
     """An asynchronous iterator over the messages of a stream that is opened again whenever it ends (SB-1).
 
     Use it in `async with`, or call `aclose()`, so that the stream is cancelled as soon as it is no longer read.
@@ -85,7 +86,7 @@ class Subscription(SubscriptionShell, Generic[MessageT_co]):
             self._changed = asyncio.get_running_loop().create_future()
             await self._changed
 
-    async def _read(self, call: Any) -> None:
+    async def _read(self, call: _Stream) -> None:
         try:
             try:
                 message = await call.read()

@@ -17,7 +17,7 @@ from grpc_backoff.config.channel_setup import ChannelSetup, Listener
 from grpc_backoff.config.remarks import doubts, warn_of
 from grpc_backoff.decide.calls.call_machine import ChannelClosing
 from grpc_backoff.decide.calls.call_texts import says_calm
-from grpc_backoff.engine.pending import AnyCall, PendingCalls
+from grpc_backoff.engine.pending import Fed, PendingCalls
 from grpc_backoff.grpcio.private import has_plugin
 from grpc_backoff.policy.backoff import Random
 from grpc_backoff.telemetry.log import logs_info
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from grpc_backoff.decide.calls.events import CallEvent
     from grpc_backoff.decide.calls.resets import Calm
     from grpc_backoff.engine.hooks import ChannelHooks
-    from grpc_backoff.engine.losers import Losers
+    from grpc_backoff.engine.losers import Copy, Losers
     from grpc_backoff.grpcio.call_counter import CallCounter
     from grpc_backoff.grpcio.call_errors import NoConnectionError
     from grpc_backoff.grpcio.private import Status
@@ -94,7 +94,7 @@ class CallEnvironment:
         self.stands_in = policies.stand_in()
         self.wall_clock = time.time
         self.closing = False
-        self.losing: set[Losers] = set()
+        self.losing: set[Losers[Copy]] = set()
         self._calm_key = setup.target if setup.clock is None else None
         self._counter: CallCounter | None = None
         if has_plugin():
@@ -150,11 +150,11 @@ class CallEnvironment:
         """Run `work` when the channel's clock reaches `at`, in seconds (CB-12)."""
         return self.clock.call_at(at, work)
 
-    def rests(self, call: AnyCall) -> None:
+    def rests(self, call: Fed[ChannelClosing]) -> None:
         """Keep a call alive while it is between two attempts."""
         self._between[call] = None
 
-    def goes_on(self, call: AnyCall) -> None:
+    def goes_on(self, call: Fed[ChannelClosing]) -> None:
         """Remove a call that is no longer between two attempts."""
         self._between.pop(call, None)
 

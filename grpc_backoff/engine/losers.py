@@ -6,7 +6,7 @@ On threads, everything but `ended` runs on the conductor.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from grpc_backoff.decide.calls.resets import resets_of
 
@@ -14,7 +14,16 @@ if TYPE_CHECKING:
     from grpc_backoff.base.stepping import Cancellable
     from grpc_backoff.engine.environment import CallEnvironment
 
-Copies = dict[int, tuple[Any, object]]
+    class Copy(Cancellable, Protocol):
+        """A copy of a call: grpcio's own call."""
+
+        def done(self) -> bool:
+            """Return whether it has ended."""
+            ...
+
+
+CopyT_co = TypeVar("CopyT_co", bound="Copy", covariant=True)
+Copies = dict[int, tuple[CopyT_co, object]]
 """Copies by their numbers, each with the connection that it is on."""
 
 
@@ -32,12 +41,12 @@ def wait_for_next_copy(
     return 0.0 if connection is None else resets_of(connection).hold(now)
 
 
-class Losers:
+class Losers(Generic[CopyT_co]):
     """The copies of one call that have lost."""
 
     __slots__ = ("_calls", "_copies", "_timer")
 
-    def __init__(self, calls: CallEnvironment, copies: Copies) -> None:
+    def __init__(self, calls: CallEnvironment, copies: Copies[CopyT_co]) -> None:
         self._calls = calls
         self._copies = copies
         self._timer: Cancellable | None = None
@@ -66,7 +75,7 @@ class Losers:
         if attempt is not None:
             attempt.cancel()
 
-    def ended(self, number: int) -> Any:
+    def ended(self, number: int) -> CopyT_co | None:
         """Forget a copy that has ended, and return it; None if it has been forgotten already. Thread-safe."""
         attempt, connection = self._copies.pop(number, (None, None))
         if attempt is not None:

@@ -52,20 +52,21 @@ class Arguments(NamedTuple):
         )
 
 
-class _Machines(dict[tuple[bool, bool, bool, bool], CallMachine]):
-    """The machines for one method's calls, each created when it is first needed; one serves all calls of its kind.
+class _Machines(dict[tuple[bool | None, bool], CallMachine]):
+    """The machines for a method's calls with one policy, each created when it is first needed.
 
-    A key says whether the method's policy applies, and has the machine's `wait_for_ready`, `by_config` and
-    `repeatable`.
+    A key has the argument `wait_for_ready` of a call, and whether the call is repeatable.
     """
 
-    def __init__(self, target: str, method: str, policy: CallPolicy | None) -> None:
+    def __init__(self, target: str, method: str, policy: CallPolicy | None, *, waits: bool) -> None:
+        """Begin without machines; `waits` is the `wait_for_ready` of calls without that argument."""
         super().__init__()
         self._of = target, method, policy
+        self._waits = waits
 
-    def __missing__(self, kind: tuple[bool, bool, bool, bool]) -> CallMachine:
-        (target, method, policy), (applies, waits, by_config, repeatable) = self._of, kind
-        policy = policy if applies else None
+    def __missing__(self, kind: tuple[bool | None, bool]) -> CallMachine:
+        (target, method, policy), (wait_for_ready, repeatable) = self._of, kind
+        waits, by_config = self._waits if wait_for_ready is None else wait_for_ready, wait_for_ready is None
         machine: CallMachine
         if _is_hedging(policy):
             from grpc_backoff.decide.calls.hedging_machine import HedgingMachine  # noqa: PLC0415 - few calls are hedged
@@ -138,7 +139,9 @@ class Method:
         self._call_id = call_id
         self._config = channel.call_policies.service_config.of(method)
         self._sender: Self | None = None
-        self._machines = _Machines(channel.target, method, policy)
+        target, waits = channel.target, bool(self._config.wait_for_ready)
+        self._plain_machines = plain = _Machines(target, method, None, waits=waits)
+        self._machines = plain if policy is None else _Machines(target, method, policy, waits=waits)
 
     def retrying(self, policy: CallPolicy | None, call_id: str | None = None) -> Self:
         """Return a callable for the same method with another policy, or with None for no retries.
@@ -196,7 +199,8 @@ class Method:
         """
         waits = bool(self._config.wait_for_ready if wait_for_ready is None else wait_for_ready)
         repeatable = waits and (policy is not None or may_break)
-        return self._machines[policy is not None, waits, wait_for_ready is None, repeatable]
+        machines = self._plain_machines if policy is None else self._machines
+        return machines[None if wait_for_ready is None else waits, repeatable]
 
     def _freeze(self, request: object, arguments: Arguments) -> tuple[Self, object] | None:
         """Return a multicallable and its request, which is serialized immediately; None if grpc rejects the call.

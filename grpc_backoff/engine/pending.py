@@ -7,7 +7,7 @@ wherever the garbage collector happens to run.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 import grpc
 
@@ -23,14 +23,18 @@ if TYPE_CHECKING:
 
 _LOG = Log(__name__)
 READY = ConnectionReady()
+InputT_contra = TypeVar("InputT_contra", contravariant=True)
 
 
-class AnyCall(Protocol):
-    """A call of either API."""
+class Fed(Protocol[InputT_contra]):
+    """A call of either API, or a subscription."""
 
-    def feed(self, input_: Input) -> None:
+    def feed(self, input_: InputT_contra) -> None:
         """Step the call's machine with an input. If threads share the calls, this is thread-safe and never blocks."""
         ...
+
+
+AnyCall = Fed[Input]
 
 
 class CallQueue:

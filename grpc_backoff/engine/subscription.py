@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NoReturn, TypeVar
 
 import grpc
 
@@ -45,8 +45,10 @@ from grpc_backoff.policy.retry import Retry
 from grpc_backoff.telemetry.trace import CallId
 
 if TYPE_CHECKING:
+    from grpc_backoff.base.stepping import Cancellable
     from grpc_backoff.decide.calls.call_machine import Metadata
 
+CallT = TypeVar("CallT", bound="Cancellable")
 _BETWEEN = frozenset({s.SubscriptionPhase.HOOKED, s.SubscriptionPhase.SLEEPING})
 _IDLE, _DONE = s.SubscriptionPhase.IDLE, s.SubscriptionPhase.DONE
 Resume = Callable[[Any, Any], Any]
@@ -63,7 +65,7 @@ class SubscriptionSetup(NamedTuple):
     arguments: Arguments
 
 
-class SubscriptionShell(Stepper[Any]):
+class SubscriptionShell(Stepper[s.Input], Generic[CallT]):
     """The base class for subscriptions. Its methods are for the reader, except `feed`, which anything may call."""
 
     exhausted_error: ClassVar[type[RetriesExhaustedError]]
@@ -94,24 +96,27 @@ class SubscriptionShell(Stepper[Any]):
             call_id=str(setup.call_id or CallId()),
         )
         self._state = s.SubscriptionState()
-        self._method: Any = method.retrying(None)  # SB-7: the subscription's policy is the only one
+        opens: Any = method.retrying(None)  # SB-7: the subscription's policy is the only one
+        self._method: Callable[..., CallT] | None = opens
+        self._takes_one_request = method.takes_one_request
         self._arguments = arguments._replace(timeout=timeout, metadata=metadata)
         self._gaps = setup.gaps
         self._resume = setup.resume
         self._request = request
         self._context = copy_context()  # in which hooks run
-        self._ready: deque[Any] = deque()  # what the reader gets next: a gap and a message at most
+        self._ready: deque[Any] = deque()  # what the reader gets next: a gap and a message, of the stub's own type
         self._message: object = None  # the last one, until `resume` has seen it
         self._has_message = False
         self._todo: s.Open | CallHook | None = None
-        self._call: Any = None
-        self._error: Any = None
+        self._call: CallT | None = None
+        self._error: Exception | None = None
+        self._status: Status | None = None  # that of the last stream which has ended
         self._ending: Finish | None = None
         self._failed: FailedCall | None = None
 
     # Driving the machine.
 
-    def _step(self, input_: Any) -> None:
+    def _step(self, input_: s.Input) -> None:
         if self._state.phase is _DONE:
             return  # the end is final; later inputs are ignored
         if isinstance(input_, ChannelClosing) and self._state.phase not in _BETWEEN:
@@ -169,14 +174,16 @@ class SubscriptionShell(Stepper[Any]):
         self._message, self._has_message = message, True
         self.feed(s.MessageCame())
 
-    def _open(self, effect: s.Open) -> Any:
+    def _open(self, effect: s.Open) -> CallT | None:
         """Make a call; None if it cannot be made, or if the subscription has ended meanwhile."""
         method, resume = self._method, self._resume
+        if method is None:
+            return None
         try:
             if self._has_message and resume is not None:
                 self._request = resume(self._message, self._request)
             self._has_message = False
-            request = self._request if method.takes_one_request else iter((self._request,))
+            request = self._request if self._takes_one_request else iter((self._request,))
             metadata = self._arguments.metadata
             pairs = None if metadata is None and not effect.metadata else replaced(metadata, effect.metadata)
             return method(request, **self._arguments._replace(metadata=self._metadata(pairs))._asdict())
@@ -190,12 +197,14 @@ class SubscriptionShell(Stepper[Any]):
         return pairs
 
     def _over(self, error: Any) -> None:
-        """Tell the machine that the stream has ended; `error` has its status, even if that is OK."""
+        """Tell the machine that the stream has ended; grpcio's `error` has its status, even if that is OK."""
         self._call, self._error = None, error
-        code, details = error.code().name, error.details() or ""
-        trailing, initial = tuple(error.trailing_metadata() or ()), tuple(error.initial_metadata() or ())
-        report = Report(code=code, details=details, link=Link.NONE, metadata=bool(initial or trailing))
-        status = FailedAttempt(
+        metadata = error.initial_metadata(), error.trailing_metadata()
+        self._status = status = Status(error.code(), error.details() or "", *metadata, None)
+        initial, trailing = tuple(status.initial_metadata or ()), tuple(status.trailing_metadata or ())
+        code, link = status.code.name, Link.NONE
+        report = Report(code=code, details=status.details, link=link, metadata=bool(initial or trailing))
+        failed = FailedAttempt(
             code,
             hint=read_hint(trailing, initial, self._calls.wall_clock),
             oversized=is_oversized(report),
@@ -203,17 +212,18 @@ class SubscriptionShell(Stepper[Any]):
             cut=was_cut(report),
             turned_away=turned_away(report),
         )
-        self.feed(s.StreamOver(status, headers=bool(initial)))
+        self.feed(s.StreamOver(failed, headers=bool(initial)))
 
     def _failed_call(self, hook: CallHook) -> FailedCall:
-        error, state = self._error, self._state
+        status = self._status
+        assert status is not None, "a stream must have ended before"
         self._failed = FailedCall(
             target=self._machine.target,
             method=self._machine.method,
-            attempt=state.opens or 1,
-            code=error.code(),
-            details=error.details() or "",
-            trailing_metadata=tuple((key, value) for key, value in error.trailing_metadata() or ()),
+            attempt=self._state.opens or 1,
+            code=status.code,
+            details=status.details,
+            trailing_metadata=tuple((key, value) for key, value in status.trailing_metadata or ()),
             took=hook.took,
             reason=hook.reason,
             call_id=self._machine.call_id,
@@ -222,15 +232,14 @@ class SubscriptionShell(Stepper[Any]):
 
     def _exhausted(self, effect: Finish) -> RetriesExhaustedError:
         """Return the error of a subscription whose policy has set the limit, with an account of its streams (SB-4)."""
-        failed, error = self._failed, self._error
+        failed, status = self._failed, self._status
         assert failed is not None, "the hook must have been asked before"
-        metadata = error.initial_metadata(), error.trailing_metadata()
-        status = Status(failed.code, failed.details, *metadata, None)
+        assert status is not None, "a stream must have ended before"
         ended = failed.code is grpc.StatusCode.OK  # an error cannot have that code
         if ended:
             status = status._replace(code=grpc.StatusCode.UNAVAILABLE, details="the server ends the stream")
         made = exhausted(self.exhausted_error, status, failed, effect.gave_up)
-        made.__cause__ = None if ended else error
+        made.__cause__ = None if ended else self._error
         return made
 
     def _raise_end(self, finish: Finish) -> NoReturn:
@@ -243,7 +252,7 @@ class SubscriptionShell(Stepper[Any]):
         raise error
 
     @abstractmethod
-    def _cancelled(self) -> Any:
+    def _cancelled(self) -> BaseException:
         """Return the error of a cancelled call."""
 
     def _stop(self) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from grpc_backoff.config.channel_setup import ChannelSetup
 from grpc_backoff.decide.calls.call_machine import ChannelClosing
 from grpc_backoff.engine import environment
-from grpc_backoff.engine.pending import AnyCall
+from grpc_backoff.engine.pending import Fed
 from grpc_backoff.sync.conductor import Conductor
 from grpc_backoff.sync.listeners import Listeners
 from grpc_backoff.sync.pending import PendingCalls
@@ -63,7 +63,7 @@ class CallEnvironment(environment.CallEnvironment):
         else:
             self.hooks.start(hook, failed, began, context, done, self.listeners.call)
 
-    def rests(self, call: AnyCall) -> None:
+    def rests(self, call: Fed[ChannelClosing]) -> None:
         """Keep a call alive while it is between two attempts."""
         super().rests(call)
         if self.closing:  # `close` may have run before the call was stored

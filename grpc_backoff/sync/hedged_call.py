@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 class Hedged(SteppedCall):
     """What hedged calls have in common."""
 
-    _losers: Losers | None = None
+    _losers: Losers[BackgroundCall] | None = None
     _copy_connections: tuple[CoreConnection, ...] = ()
 
     def __init__(self, setup: CallSetup[Attempts]) -> None:
         super().__init__(setup)
-        self._copies: Copies = {}
+        self._copies: Copies[BackgroundCall] = {}
 
     @property
     def _avoided(self) -> tuple[CoreConnection, ...]:

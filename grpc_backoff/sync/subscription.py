@@ -29,7 +29,7 @@ RequestT = TypeVar("RequestT")
 MessageT_co = TypeVar("MessageT_co", covariant=True)
 
 
-class Subscription(SubscriptionShell, Generic[MessageT_co]):
+class Subscription(SubscriptionShell["BackgroundCall"], Generic[MessageT_co]):
     """An iterator over the messages of a stream that is opened again whenever it ends (SB-1).
 
     Use it in `with`, or call `close()`, so that the stream is cancelled as soon as it is no longer read.
