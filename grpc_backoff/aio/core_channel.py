@@ -6,7 +6,7 @@ import asyncio
 import math
 import weakref
 from abc import abstractmethod
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextvars import Context
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ import grpc
 import grpc.aio
 
 from grpc_backoff.aio.finished import fail_call, release_core, release_cores, wait_for_calls
-from grpc_backoff.aio.loops import until_done
+from grpc_backoff.aio.loops import start, until_done
 from grpc_backoff.aio.peer_calls import ask_peer, watch_health
 from grpc_backoff.engine.gate import GatedConnection
 from grpc_backoff.grpcio import aio_private
@@ -237,17 +237,11 @@ class CoreChannel(GatedConnection):
 
     def ask(self, within: float, tell: Callable[[LivenessReply], object]) -> None:
         """Ask whether the peer is alive; see `GatedConnection.ask` (LV-1)."""
-        self._liveness_call = self._spawn(ask_peer(self.channel, within, self.clock_now, tell))
+        self._liveness_call = start(self._loop, ask_peer(self.channel, within, self.clock_now, tell), self._tasks)
 
     def listen(self, request: bytes, hear: Callable[[Any], object]) -> Callable[[], object]:
         """Begin a health Watch; see `GatedConnection.listen` (RO-1)."""
-        return self._spawn(watch_health(self.channel, request, hear)).cancel
-
-    def _spawn(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
-        task = Context().run(self._loop.create_task, work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        return start(self._loop, watch_health(self.channel, request, hear), self._tasks).cancel
 
     def fail(self, details: str) -> None:
         """End every call with UNAVAILABLE, because the peer is dead (PO-2)."""

@@ -28,7 +28,7 @@ import grpc
 import grpc.aio
 
 from grpc_backoff.aio.core_channel import NO_CHANNEL, CoreChannel
-from grpc_backoff.aio.loops import LoopClock, close_with, is_here, until_done
+from grpc_backoff.aio.loops import LoopClock, close_with, is_here, start, until_done
 from grpc_backoff.base.status import Loss
 from grpc_backoff.config.core_options import CoreArguments
 from grpc_backoff.decide.calls.call_texts import pays, says_goaway, shows_life
@@ -61,7 +61,7 @@ class CoreConnection(CoreChannel, CoreDial):
         """Start to dial; `limit` is the attempt's time limit, in seconds. `tell` is called with the outcome."""
         CoreDial.__init__(self, owner, tell)
         channel, made, self._spare_key = owner.channel_for(limit)
-        CoreChannel.__init__(self, channel, owner.loop, owner.clock.now)
+        CoreChannel.__init__(self, channel, owner.loop, owner.setup.clock.now)
         self._closing = False
         self._explaining: grpc.aio.Call | None = None
         close_with(owner.loop, self)  # otherwise, the core would go on dialling after the loop's end
@@ -251,7 +251,5 @@ class CoreConnector(BaseConnector[CoreConnection]):
         """Run a coroutine to completion, unless the loop is closed: garbage-collected calls may end that late."""
         if self.loop.is_closed():
             work.close()
-            return
-        task = Context().run(self.loop.create_task, work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        else:
+            start(self.loop, work, self._tasks)

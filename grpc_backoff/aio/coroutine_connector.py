@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections.abc import Callable
-from contextvars import Context
 
 from grpc_backoff.aio.core_channel import CoreChannel
-from grpc_backoff.aio.loops import until_done
+from grpc_backoff.aio.loops import start, until_done
 from grpc_backoff.base.logs import Log
 from grpc_backoff.base.status import Failure, Loss, Stage
 from grpc_backoff.connection.connector import ConnectError, Connector
@@ -61,11 +60,7 @@ class CoroutineConnector(SlotConnector[CoroutineConnection]):
     def connect(self, limit: float, tell: Tell[CoroutineConnection]) -> _AttemptTask:
         """Make one attempt, in a task of its own, which then watches the connection."""
         attempt = _AttemptTask(self.shared.connector, tell)
-        # Use a new context, because the task outlives the call that happened to start it, and must not keep the call's
-        # context alive.
-        task = attempt.task = Context().run(self._loop.create_task, self._run(attempt, limit))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        attempt.task = start(self._loop, self._run(attempt, limit), self._tasks)
         return attempt
 
     async def _run(self, attempt: _AttemptTask, limit: float) -> None:

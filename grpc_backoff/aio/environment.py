@@ -7,6 +7,7 @@ from collections.abc import Coroutine
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
+from grpc_backoff.aio.loops import start
 from grpc_backoff.aio.pending import PendingCalls
 from grpc_backoff.config.channel_setup import ChannelSetup
 from grpc_backoff.engine import environment
@@ -40,10 +41,7 @@ class CallEnvironment(environment.CallEnvironment):
     def spawn(self, work: Coroutine[object, object, None], context: Context) -> asyncio.Task[None]:
         """Run a coroutine alongside an attempt; like the attempt, it may continue while the channel closes."""
         # Use a copy, because an eagerly started task cannot enter the context of the task that creates it.
-        task = context.copy().run(self.loop.create_task, work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        return start(self.loop, work, self._tasks, context.copy())
 
     def ask(self, hook: Hook, failed: FailedCall, began: float, context: Context, done: Done) -> None:
         """Run a hook, then call `done`; at once if there is no such hook. See `Hooks.ask`."""

@@ -48,7 +48,6 @@ class LoopClock:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         """Use the loop's own time and timers."""
         self.loop = loop
-        """The loop."""
         # asyncio's own loops use `time.monotonic` as their clock. Call it directly, because every RPC reads the time
         # several times.
         own = getattr(loop.time, "__func__", None) is not asyncio.BaseEventLoop.time
@@ -196,6 +195,20 @@ async def until_done(*awaited: asyncio.Future[Any], within: float | None = None)
             limit.cancel()
         for future in awaited:
             future.remove_done_callback(end)
+
+
+def start(
+    loop: asyncio.AbstractEventLoop,
+    work: Coroutine[Any, Any, None],
+    kept: set[asyncio.Task[None]],
+    context: Context | None = None,
+) -> asyncio.Task[None]:
+    """Run `work` in a task that is `kept` until it is done, by default in a new context."""
+    # A task outlives the call that happened to start it, and must not keep the call's context alive.
+    task = (context or Context()).run(loop.create_task, work)
+    kept.add(task)
+    task.add_done_callback(kept.discard)
+    return task
 
 
 def raise_soon(error: BaseException, loop: asyncio.AbstractEventLoop) -> None:

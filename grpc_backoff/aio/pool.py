@@ -15,14 +15,13 @@ import contextlib
 import itertools
 import math
 from collections.abc import Callable, Container, Hashable
-from contextvars import Context
 from dataclasses import replace
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, WeakValueDictionary, ref
 
 from grpc_backoff.aio.core_connector import CoreConnector
 from grpc_backoff.aio.listeners import Listeners, tell
-from grpc_backoff.aio.loops import LoopClock, clock_of, is_here, until_done
+from grpc_backoff.aio.loops import LoopClock, clock_of, is_here, start, until_done
 from grpc_backoff.base.process import after_fork
 from grpc_backoff.base.status import ConnectionStatus, State
 from grpc_backoff.decide.connections.happened import ChannelKey, Happened
@@ -149,9 +148,7 @@ class ConnectionPool(BasePool["CoreChannel", "CoreConnector | CoroutineConnector
 
     def _discard(self, slot: Slot[CoreChannel, CoreConnector | CoroutineConnector]) -> None:
         if not self.is_closed and slot.connector is not None:  # what it is still closing
-            task = Context().run(self._loop.create_task, slot.connector.close(None))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            start(self._loop, slot.connector.close(None), self._tasks)
 
 
 class Shares(CallQueue):

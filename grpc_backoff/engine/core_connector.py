@@ -42,16 +42,6 @@ Tell = Callable[[OutcomeT | Failure], None]
 """Hears the outcome of an attempt: its connection, or a `Failure`."""
 
 
-class Keepalive:
-    """How often the connections of a channel ping their servers (CH-8).
-
-    The core slows down by itself when a server complains, but only on the same channel of the core (gRFC A8).
-    """
-
-    slower = 1
-    """How many times rarer the pings of the next connection are than the options say."""
-
-
 class SlotConnector(Generic[ConnectionT]):
     """A connector of one slot: it tells the slot's manager of connections after they were made, all at home.
 
@@ -94,9 +84,8 @@ class BaseConnector(SlotConnector[DialT]):
 
     Attributes:
         notifies: as in `DialMachine`.
-        clock: the channel's clock.
+        setup: what its pool dials, how, and when.
         home: where its attempts and connections live.
-        policy: the channel's connect policy.
         machine: the rules for each dial.
         credentials: those for the next attempt.
         traits: what its target and options mean for the core.
@@ -104,7 +93,6 @@ class BaseConnector(SlotConnector[DialT]):
             it (CB-16).
         after_failure: whether the last attempt with an outcome failed.
         open: the connections that calls may use.
-        keepalive: how often its connections ping.
     """
 
     notifies = False
@@ -113,12 +101,11 @@ class BaseConnector(SlotConnector[DialT]):
         """Make every attempt's channel as the setup says for this endpoint; each attempt adds options of its own."""
         super().__init__()
         credentials, policy = setup.credentials, setup.policy
-        self.clock = setup.clock
+        self.setup = setup
         self.home = home
         self._source = None if isinstance(credentials, grpc.ChannelCredentials) else credentials
         self.credentials = credentials if isinstance(credentials, grpc.ChannelCredentials) else None
         self._arguments = arguments = setup.dialled(endpoint)
-        self.policy = policy
         self.machine = DialMachine(policy.idle_timeout, policy.stable_after, policy.backoff.cap, notifies=self.notifies)
         self.traits = core_traits(arguments.target, arguments.options)
         self.spreads = self.traits.spreads
@@ -126,7 +113,6 @@ class BaseConnector(SlotConnector[DialT]):
         self.guards = False
         self.after_failure = False
         self.open: set[DialT] = set()
-        self.keepalive = Keepalive()
 
     def connect(self, limit: float, tell: Tell[DialT], /) -> AttemptInFlight:
         """Start one attempt; when it ends, `tell` its outcome at home, unless it was abandoned.
@@ -166,8 +152,8 @@ class BaseConnector(SlotConnector[DialT]):
 
     def _options_for(self, limit: float) -> Options:
         """Return the options of a channel that makes one attempt with a time limit of `limit` seconds."""
-        timing = attempt_options(self.policy, limit, spreads=self.spreads)
-        options, slower = self._arguments.options, self.keepalive.slower
+        timing = attempt_options(self.setup.policy, limit, spreads=self.spreads)
+        options, slower = self._arguments.options, self.setup.rarer_pings
         keepalive = () if slower == 1 else keepalive_options(options, slower)
         guarded = ((ENABLE_RETRIES, 0),) if self.guards else ()
         return ((LOCAL_POOL, 1), *timing, *keepalive, *guarded, *options)

@@ -147,7 +147,7 @@ class CoreDial(Stepper[m.Input], Reporting, GatedConnection):
         """Make pings rarer if the text of a failed call says that the server got too many, once. Thread-safe."""
         if not self._complained and says_too_many_pings(details):
             self._complained = True
-            self._connector.keepalive.slower *= 2
+            self._connector.setup.rarer_pings *= 2
 
     def _read_complaints(self) -> None:
         """Look whether the ends of calls say that the server got too many pings, unless they are heard as they end."""

@@ -25,15 +25,12 @@ if TYPE_CHECKING:
 
         def set_gate(self, number: int, connection: GatedConnection, *, shut: bool) -> None:
             """Make calls wait instead of using the connection of a slot, or start those that wait."""
-            ...
 
         def report(self, kind: str, **fields: object) -> None:
             """Emit an event of this kind, which is about no attempt."""
-            ...
 
         def feed(self, input_: PoolInput) -> None:
             """Step the pool's machine."""
-            ...
 
 
 class ConnectionWatch(Stepper[m.LivenessInput]):

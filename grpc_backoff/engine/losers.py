@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
         def done(self) -> bool:
             """Return whether it has ended."""
-            ...
 
 
 CopyT_co = TypeVar("CopyT_co", bound="Copy", covariant=True)

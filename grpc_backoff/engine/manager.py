@@ -310,10 +310,9 @@ class ConnectionManager(Stepper[m.Input], Generic[ConnectionT]):
         self._used = max(self._used, used)
         self.feed(m.ConnectionLost(loss, used=used, busy=self._is_busy, replaced=self.replaced))
 
-    def rest(self, connection: object = None) -> None:
+    def rest(self, connection: ConnectionT | None = None) -> None:
         """Close the connection, if it still is the one given, because no call uses it (CB-14)."""
-        current = self.connection
-        if current is not None and connection in (None, current):
+        if (current := connection or self.connection) is not None:
             self._lost(current, Loss(IDLED, graceful=True))
 
     def _answered(self) -> None:

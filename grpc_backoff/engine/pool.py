@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Generic
 from grpc_backoff.base.status import ConnectionStatus, Failure, SlotStatus, State
 from grpc_backoff.decide.connections import connection_machine as m
 from grpc_backoff.decide.connections.happened import ChannelKey, Happened
-from grpc_backoff.engine.core_connector import BaseConnector, Keepalive
 from grpc_backoff.engine.manager import ConnectionManager
 from grpc_backoff.engine.news import NEWS, SleepWatch, spot_of
 from grpc_backoff.engine.pending import CallQueue
@@ -65,9 +64,7 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
         self.rules: SlotRules[ConnectionT, ConnectorT] = SlotRules()
         self.liveness = LivenessWatches(setup.pooling, setup.target)
         self.is_closed = False
-        self._keepalive = Keepalive()
-        self._made_before = 0
-        """How many connections were made by slots that are gone."""
+        self._made_before = 0  # how many connections, by slots that are gone
         self._sleep_watch: SleepWatch | None = None
         self._wanted = False
         if setup.picks or setup.place is not None:
@@ -131,14 +128,9 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
         only = self.rules.only
         return bool(self.rules.serving) if only is None else only.connection is not None
 
-    @property
-    def is_unwanted(self) -> bool:
-        """Whether no connection has been asked for, and the pool is open."""
-        return not self._wanted and not self.is_closed
-
     def want(self) -> State:
         """Ask for a connection, unless there is one or one is being made; return the channel's state then."""
-        only, first = self.rules.only, self.is_unwanted
+        only, first = self.rules.only, not (self._wanted or self.is_closed)
         if first:
             self._first_wanted()
             self._wanted = True
@@ -367,8 +359,6 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
             dials = ResolvingConnector(self)
         else:
             dials = connector = self._connector_for(endpoint)
-            if isinstance(connector, BaseConnector):  # not a script
-                connector.keepalive = self._keepalive
             if self.setup.pooling.health_service is not None:
                 from grpc_backoff.engine.health import ProvingConnector  # noqa: PLC0415 - few channels watch health
 

@@ -64,6 +64,8 @@ class PoolSetup:
         rng: the source of jitter.
         options: the options for grpcio's core.
         credentials, compression: as the channel got them.
+        rarer_pings: how many times rarer its next connection pings its server than the options say (CH-8). The core
+            slows down by itself when a server complains, but only on the same channel of the core (gRFC A8).
         key: that of the schedule for the whole target (SH-1); None for a separate schedule.
         place: what the slots dial; None if they dial the whole target, as by default.
         resolves: whether the slot without an endpoint stands for a target whose name is to be resolved (PO-7).
@@ -84,6 +86,7 @@ class PoolSetup:
         self.clock = clock
         self.rng = _SteadyRandom(setup.rng) if setup.rng else CHANCE
         self.options: Options = options
+        self.rarer_pings = 1
         self.key = key
         self.credentials = credentials
         self.compression = compression

@@ -80,7 +80,7 @@ class SeveralSlots(Stepper[p.PoolInput], SlotRules[ConnectionT, ConnectorT]):
 
     @property
     def channel_state(self) -> State:
-        """The channel's state (PO-4)."""
+        """The channel's state, unless it is that of the only slot (PO-4)."""
         return self.state.state
 
     def want(self, *, first: bool) -> None:
@@ -328,16 +328,14 @@ class SeveralSlots(Stepper[p.PoolInput], SlotRules[ConnectionT, ConnectorT]):
                 self.fill()
 
     def _find_only(self) -> None:
-        """Find out whether one slot is left, whose server is serving."""
         slots = tuple(self._slots.values())
         self.only = slots[0].manager if len(slots) == 1 and not self.is_unhealthy(slots[0].number) else None
 
     def _open(self, effect: p.OpenSlot) -> None:
-        slots = self._slots
         if effect.replaces is not None:
-            slots[effect.replaces].manager.replaced = True
-        beside = next((slot.manager.membership for slot in slots.values() if slot.endpoint == effect.endpoint), None)
-        self._pool.open_slot(effect.slot, effect.endpoint, beside)
+            self._slots[effect.replaces].manager.replaced = True
+        same = (slot.manager.membership for slot in self._slots.values() if slot.endpoint == effect.endpoint)
+        self._pool.open_slot(effect.slot, effect.endpoint, next(same, None))
         self._find_only()
 
     def _condemn(self, slot: Slot[ConnectionT, ConnectorT], why: str) -> None:

@@ -42,10 +42,8 @@ class SlotReceiver:
         self.pool: AnyPool | None = pool
         self.number = number
         self.endpoint = endpoint
-        self.target = endpoint or pool.setup.target
-        """What the slot dials."""
-        self.is_last = False
-        """Whether the end of the slot is the channel's."""
+        self.target = endpoint or pool.setup.target  # what the slot dials
+        self.is_last = False  # whether the end of the slot is the channel's
 
     def __len__(self) -> int:
         """Return how many calls are pending."""
@@ -63,9 +61,8 @@ class SlotReceiver:
     def fail(self) -> None:
         """Handle a failed attempt; if another pool gets there, the next one starts soon (LV-4)."""
         if (pool := self.pool) is not None:
-            slot = pool.by_number[self.number]
             NEWS.seeks(pool, spot_of(self.target))
-            pool.rules.failed(slot)
+            pool.rules.failed(pool.by_number[self.number])
 
     def hear(self, event: Happened) -> None:
         """Pass on an event; only the end of the last slot is the channel's."""
@@ -144,7 +141,7 @@ class SlotRules(Generic[ConnectionT, ConnectorT]):
 
     @property
     def channel_state(self) -> State:
-        """The channel's state (PO-4)."""
+        """The channel's state, unless it is that of the only slot (PO-4)."""
         return State.SHUTDOWN
 
     def connections(self) -> list[ConnectionT]:
@@ -224,11 +221,6 @@ class OnlySlot(SlotRules[ConnectionT, ConnectorT]):
         self.only = slot.manager
         self._since = pool.now()
         """When the slot got its connection, or lost it."""
-
-    @property
-    def channel_state(self) -> State:
-        """The channel's state: that of the slot."""
-        return self._slot.manager.state
 
     def want(self, *, first: bool) -> None:  # noqa: ARG002 - the manager knows
         """Ask for a connection."""

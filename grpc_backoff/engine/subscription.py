@@ -110,7 +110,7 @@ class SubscriptionShell(Stepper[s.Input], Generic[CallT]):
         self._todo: s.Open | CallHook | None = None
         self._call: CallT | None = None
         self._error: Exception | None = None
-        self._status: Status | None = None  # that of the last stream which has ended
+        self._status: Status  # that of the last stream which has ended
         self._ending: Finish | None = None
         self._failed: FailedCall | None = None
 
@@ -216,7 +216,6 @@ class SubscriptionShell(Stepper[s.Input], Generic[CallT]):
 
     def _failed_call(self, hook: CallHook) -> FailedCall:
         status = self._status
-        assert status is not None, "a stream must have ended before"
         self._failed = FailedCall(
             target=self._machine.target,
             method=self._machine.method,
@@ -234,7 +233,6 @@ class SubscriptionShell(Stepper[s.Input], Generic[CallT]):
         """Return the error of a subscription whose policy has set the limit, with an account of its streams (SB-4)."""
         failed, status = self._failed, self._status
         assert failed is not None, "the hook must have been asked before"
-        assert status is not None, "a stream must have ended before"
         ended = failed.code is grpc.StatusCode.OK  # an error cannot have that code
         if ended:
             status = status._replace(code=grpc.StatusCode.UNAVAILABLE, details="the server ends the stream")

@@ -128,9 +128,9 @@ class CoreConnection(CoreDial):
         """Start to dial; `limit` is the attempt's time limit, in seconds. `tell` is called with the outcome."""
         super().__init__(owner, tell)
         self.fail_fast = False if owner.traits.may_wait else None
-        self.clock_now = owner.clock.now
+        self.clock_now = owner.setup.clock.now
         self.calls = RunningCalls()
-        self.times_calls = owner.times_calls
+        self.times_calls = owner.setup.pooling.quiet_after > 0
         self.heard = -math.inf
         self._condemned = ""
         self._left = False
@@ -420,8 +420,6 @@ class CoreConnector(BaseConnector[CoreConnection]):
     """Creates one C-core channel for each attempt."""
 
     home: Conductor
-    times_calls = False
-    """Whether connections note when their calls begin (LV-2)."""
 
     def dial(self, limit: float, tell: Tell[CoreConnection]) -> CoreConnection:
         """Start one attempt; see `BaseConnector.dial`."""

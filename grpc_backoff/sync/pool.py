@@ -64,9 +64,7 @@ class ConnectionPool(BasePool[CoreConnection, CoreConnector]):
         return [closing for connector in self._connectors() for closing in connector.close()]
 
     def _connector_for(self, endpoint: str) -> CoreConnector:
-        connector = CoreConnector(self.setup, endpoint, self.home)
-        connector.times_calls = self.setup.pooling.quiet_after > 0
-        return connector
+        return CoreConnector(self.setup, endpoint, self.home)
 
     def _first_wanted(self) -> None:
         self.home.join(self)  # so the conductor runs from now on
