@@ -45,6 +45,7 @@ class SeveralSlots(Stepper[p.PoolInput], SlotRules[ConnectionT, ConnectorT]):
         super().__init__()
         self._pool = pool
         self._slots = pool.by_number
+        self._picks = pool.setup.picks
         setup, pooling = pool.setup, pool.setup.pooling
         self._machine = PoolMachine(setup.target, pooling, setup.policy, pool.key, setup.addresses)
         self.healths = HealthWatches(pool, setup.policy, pooling.health_service, setup.rng)
@@ -174,7 +175,7 @@ class SeveralSlots(Stepper[p.PoolInput], SlotRules[ConnectionT, ConnectorT]):
         if not serving or (avoid is None and self._rooms is not None and len(pool.pending)):
             return None
         others = elsewhere(serving, lambda slot: slot.manager.connection in avoid) if avoid else serving
-        slot = self._pick_of(others) if pool.setup.picks else serving[0][0]
+        slot = self._pick_of(others) if self._picks else serving[0][0]
         if slot is None and others is not serving:
             slot = self._pick_of(serving)
         if self._dozes:
@@ -207,7 +208,7 @@ class SeveralSlots(Stepper[p.PoolInput], SlotRules[ConnectionT, ConnectorT]):
     def call_left(self) -> None:
         """Handle the end of a call: another one may take its place soon. Any thread may call this."""
         rooms = self._rooms
-        if rooms is not None and not rooms.refills and len(self._pool.pending):
+        if rooms is not None and len(self._pool.pending) and not rooms.refills:
             self._pool.at_home(self.fill)
 
     def _only_full(self) -> bool:
@@ -314,13 +315,12 @@ class SeveralSlots(Stepper[p.PoolInput], SlotRules[ConnectionT, ConnectorT]):
                 self._cancel_timer()
 
     def _drained(self) -> None:
-        picks = self._pool.setup.picks
-        if self.only is not None and not picks:
+        if self.only is not None and not self._picks:
             self._dozes = False
             return
         live = self.state.live
         self._dozes = len(live) > 1 and any(slot.state is State.IDLE for slot in live)
-        if picks:
+        if self._picks:
             most = self._machine.policy.max_connections
             coming = any(slot.role is Role.COMING for slot in live)
             self._grows = most > 1 and not coming and len(live) < most * len({slot.endpoint for slot in live})

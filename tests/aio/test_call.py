@@ -160,7 +160,7 @@ class BreakingClock(LoopClock):
         if self.broken:
             self.broken = False
             raise ZeroDivisionError("no time")
-        return self._loop.time()
+        return self.loop.time()
 
 
 async def test_a_clock_that_raises(peer):
