@@ -45,7 +45,7 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
         key: identifies the channel in the pool's events.
         pending: the queue of pending calls.
         setup: what it dials, how, and when.
-        now: returns the time on the channel's clock, in seconds.
+        now: returns the time on the channel's clock, in seconds; to keep it does not keep the pool alive (CB-10).
         home: where its connections live.
         by_number: the slots, which its rules open and close.
         rules: those for its slots.
@@ -100,7 +100,7 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
         """Prepare for the first connection, which is asked for now. By default, nothing is needed."""
 
     def call_at(self, when: float, callback: Callable[[], None]) -> TimerHandle:
-        """Call `callback` at home when the clock reaches `when`, in seconds."""
+        """Call `callback` at home at the time `when`, in seconds: to its rooms and watches, a pool is a clock."""
         return self.setup.clock.call_at(when, callback)
 
     def _discard(self, slot: Slot[ConnectionT, ConnectorT]) -> None:
