@@ -50,6 +50,8 @@ async def watch_health(channel: grpc.aio.Channel, request: bytes, hear: Callable
     try:
         async for message in call:
             hear(message)
+    except asyncio.CancelledError:
+        return  # a task that kept this error would keep the call, and so the core's channel, until the task is forgotten
     except grpc.aio.AioRpcError as error:
         hear(Ended(error.code().name, error.details() or ""))
     else:

@@ -322,13 +322,16 @@ def test_an_unused_channel_goes_idle(ready, log, config):
 
 @pytest.mark.parametrize("status", [SERVING, NOT_SERVING])
 def test_close(ready, log, status):
-    """RO-1, CB-10: `close` ends the Watch, whatever it has said; no thread, task or core channel is left."""
+    """RO-1, CB-10: `close` ends the Watch at once, whatever it has said; no thread, task or core channel is left."""
     with served() as server:
         server.health.status = status
-        with ready(server.target, options()):
+        with ready(server.target, options()) as channel:
             until(lambda: server.health.running >= 1)
             if status == NOT_SERVING:
                 log.until(AttemptFailed, 2)
+            began = time.monotonic()
+            channel.close()
+            assert time.monotonic() - began < 0.9  # it gives up after a second
         heard = len(log)
         until(lambda: server.health.running == 0)
         until(lambda: dialled() == [])
