@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
 import grpc.aio
 
+from grpc_backoff.aio.finished import release_core
 from grpc_backoff.aio.stream_attempt import StreamAttempt
 from grpc_backoff.decide.calls.call_texts import LIVENESS_METHOD, LIVENESS_SERVICE, WATCH_METHOD, proxy_header
 from grpc_backoff.engine.gate import LivenessReply
@@ -25,12 +26,12 @@ async def ask_peer(
     # Only a call with a stream of requests says when its headers have been sent.
     begin: Callable[..., Any] = channel.stream_unary(LIVENESS_METHOD)
     try:
-        call = begin([b""], timeout=within, wait_for_ready=False)
-        with contextlib.suppress(grpc.aio.AioRpcError):  # it has ended
-            await call.wait_for_connection()
-        waited, attempt = now() - began, StreamAttempt(call)
-        code = (await attempt.code()).name
-        proxy = proxy_header([*await attempt.initial_metadata(), *await attempt.trailing_metadata()])
+        with _begun(begin([b""], timeout=within, wait_for_ready=False)) as call:
+            with contextlib.suppress(grpc.aio.AioRpcError):  # it has ended
+                await call.wait_for_connection()
+            waited, attempt = now() - began, StreamAttempt(call)
+            code = (await attempt.code()).name
+            proxy = proxy_header([*await attempt.initial_metadata(), *await attempt.trailing_metadata()])
     except (grpc.aio.UsageError, asyncio.CancelledError):  # the channel has been closed
         tell(LivenessReply(grpc.StatusCode.CANCELLED.name))
     else:
@@ -44,17 +45,28 @@ async def watch_health(channel: grpc.aio.Channel, request: bytes, hear: Callable
     exclude_service(LIVENESS_SERVICE)
     begin: Callable[..., Any] = channel.unary_stream(WATCH_METHOD)
     try:
-        call = begin(request, wait_for_ready=False)
+        made = begin(request, wait_for_ready=False)
     except grpc.aio.UsageError:  # the channel has been closed
         return
+    with _begun(made) as call:
+        try:
+            async for message in call:
+                hear(message)
+        except grpc.aio.AioRpcError as error:
+            hear(Ended(error.code().name, error.details() or ""))
+        else:
+            hear(Ended((await call.code()).name))
+
+
+@contextlib.contextmanager
+def _begun(call: Any) -> Iterator[Any]:
+    """End a call after the block, and make it release the core.
+
+    grpcio's tasks of a cancelled call, and this module's, keep an error whose traceback refers to the call. Until the
+    garbage collector runs, that would keep the core's channel, whose last notice `close` waits for (CB-10).
+    """
     try:
-        async for message in call:
-            hear(message)
-    except asyncio.CancelledError:
-        return  # a task that kept this error would keep the call, and so the core's channel, until the task is forgotten
-    except grpc.aio.AioRpcError as error:
-        hear(Ended(error.code().name, error.details() or ""))
-    else:
-        hear(Ended((await call.code()).name))
+        yield call
     finally:
         call.cancel()
+        release_core(call, stand_in=True)

@@ -24,7 +24,7 @@ from tests.both_apis.relay import relay
 from tests.both_apis.test_health import served
 from tests.both_apis.test_pool import post
 from tests.certificates import client_credentials
-from tests.sync.service import Echo, elsewhere, place, until
+from tests.sync.service import Echo, dialled, elsewhere, place, until
 
 CODE = grpc.StatusCode
 FAST = backoff_ms(50, 100)
@@ -182,6 +182,28 @@ def test_a_health_service_that_never_answers(ready, log):
                 log.until(SlotCondemned, 3)
                 assert channel.begin(timeout=0.5).outcome().code is CODE.DEADLINE_EXCEEDED, "LV-3: nothing serves"
             assert min(log.gaps()) >= 0.049  # uvloop counts milliseconds
+        finally:
+            over.set()
+
+
+def test_close_while_the_peer_is_asked(ready):
+    """LV-1, CB-10: `close` does not wait for the answer to a liveness call; no core channel is left."""
+    asked, over = threading.Event(), threading.Event()
+
+    def check(_context):
+        asked.set()
+        over.wait(20)
+
+    with served(check=check) as server:
+        try:
+            with ready(server.target, options(0.1, 20)) as channel:
+                call = channel.begin(texts=["hang"], timeout=20)
+                assert asked.wait(20)
+                began = time.monotonic()
+                channel.close()
+                assert time.monotonic() - began < 0.9  # it gives up after a second
+                assert call.outcome().code is CODE.CANCELLED
+                until(lambda: dialled() == [])
         finally:
             over.set()
 
