@@ -343,7 +343,7 @@ def test_a_question_behind_the_limit_of_streams(ready, log):
 
 def test_messages_are_life(ready, log):
     """LV-1: streams whose messages arrive need no liveness call, and none could be sent."""
-    steady, end = 0.05, time.monotonic() + 1.5
+    steady, end = 0.05, time.monotonic() + 3.0
 
     class Ticking(Echo):
         def Down(self, request, context):  # noqa: N802
@@ -351,7 +351,7 @@ def test_messages_are_life(ready, log):
                 yield request
                 time.sleep(steady)
 
-    with place(Ticking(), options=LIMIT) as server, ready(server.target, options(0.5, 0.2)) as channel:
+    with place(Ticking(), options=LIMIT) as server, ready(server.target, options(1.0, 0.2)) as channel:
         streams = [channel.begin("Down", timeout=20) for _ in range(2)]
         outcomes = [stream.outcome() for stream in streams]
         assert [outcome.code for outcome in outcomes] == [CODE.OK] * 2
