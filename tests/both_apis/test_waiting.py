@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from grpc_backoff import CallNotConnected, NoConnectionError, Stage, State
-from grpc_backoff.testing.front import settings_then_close, silent
+from grpc_backoff.testing.front import accept_close, http1_answer, settings_then_close, silent
 from tests.both_apis.api import RETRY, backoff_ms
 from tests.sync.service import Echo, front, place, until
 
@@ -41,6 +41,15 @@ def test_fail_fast(kind, way, nowhere):
             assert isinstance(outcome.error, grpc.RpcError)
             assert "failed to connect" in outcome.error.debug_error_string()  # programs search in it
             assert call.done()
+
+
+@pytest.mark.parametrize("behaviour", [silent, accept_close, http1_answer])
+def test_words_that_programs_look_for(kind, behaviour):
+    """CH-4: as with grpcio, the error has the same words for each peer that cannot be reached, also a silent one."""
+    with front(behaviour) as peer, kind.channel(peer.target, backoff_ms(300, 300, 300)) as channel:
+        outcome = channel.begin().outcome()
+        assert outcome.code is CODE.UNAVAILABLE
+        assert "failed to connect to all addresses; last error: " in outcome.details
 
 
 @pytest.mark.parametrize("retry", [None, RETRY])

@@ -11,8 +11,9 @@ from functools import lru_cache
 
 from grpc_backoff.base.status import Failure, Stage
 
-NO_SETTINGS = "no SETTINGS frame within the attempt's time limit"
-"""The reason given for an attempt that reached its limit, whether this library or the core noticed first (CH-4)."""
+NO_SETTINGS = "failed to connect to all addresses; last error: no SETTINGS frame within the attempt's time limit"
+"""The reason given for an attempt that reached its limit, whether this library or the core noticed first (CH-4). It
+begins like the core's, because client libraries recognize a server that cannot be reached by these words."""
 EXPLAIN_SERVICE = "grpc_backoff.WhyIsThereNoConnection"
 EXPLAIN_METHOD = f"/{EXPLAIN_SERVICE}/Ask"
 """The method of the call that asks a channel why its dial failed: the only place where the core says it. The call fails
