@@ -32,6 +32,7 @@
         │   ├── grpc_backoff.aio.NoConnectionError
         │   └── grpc_backoff.aio.RetriesExhaustedError
         └── grpc_backoff.sync.call_errors.CallError (also grpc._channel._InactiveRpcError, _MultiThreadedRendezvous)
+            ├── grpc_backoff.sync.call_errors.ForkError
             ├── grpc_backoff.sync.call_errors.NoConnectionError
             └── grpc_backoff.sync.call_errors.RetriesExhaustedError
 

@@ -92,14 +92,14 @@ def survives_forks() -> bool:
     return ask is not None and bool(ask())
 
 
-def refuse_inherited(target: str, made_in: Generation) -> None:
-    """Reject the use of a channel that was created before a fork.
+def refuse_inherited(target: str, made_in: Generation, kind: type[ForkError] = ForkError) -> None:
+    """Reject the use of a channel that was created before a fork, with an error of this kind.
 
     Raises:
         ForkError: the channel was created before this process was forked.
     """
     if made_in.is_over():
-        raise ForkError(
+        raise kind(
             f"the channel to {target} was created before a fork, and belongs to the process that created it: create "
             "channels in the child, after the fork"
         )

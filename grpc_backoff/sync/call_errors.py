@@ -45,3 +45,19 @@ class NoConnectionError(call_errors.NoConnectionError, CallError):
 
 class RetriesExhaustedError(call_errors.RetriesExhaustedError, CallError):
     """A call on a threaded channel was not repeated any more; see `grpc_backoff.RetriesExhaustedError`."""
+
+
+class ForkError(CallError, call_errors.ForkError):
+    """A call on a threaded channel from before a fork; see `grpc_backoff.ForkError`.
+
+    It is a `grpc.Call`, because interceptors get the error of a blocking call as one.
+    """
+
+    __str__ = RuntimeError.__str__
+
+    def __init__(self, message: str) -> None:
+        CallError.__init__(self, grpc.StatusCode.FAILED_PRECONDITION, (), (), message, message)
+
+    def __reduce__(self) -> tuple[type[ForkError], tuple[str, ...]]:
+        """Support pickling, as that of the public class does."""
+        return type(self), self.args

@@ -40,6 +40,7 @@ from grpc_backoff.grpcio.sync_private import (
 )
 from grpc_backoff.sync.attempts import Attempts, BackgroundAttempts, LoneAttempts, Style
 from grpc_backoff.sync.call import BlockingCall
+from grpc_backoff.sync.call_errors import ForkError
 from grpc_backoff.sync.core_connector import NOTABLE, CoreConnection, Entry, enter, left_of
 from grpc_backoff.sync.environment import CallEnvironment
 from grpc_backoff.sync.future_call import FutureCall, FutureRendezvous, StreamRendezvous
@@ -76,7 +77,7 @@ class CallingChannel(BaseChannel):
             raise ValueError(CLOSED_TEXT)
         notice_fork()
         if self._generation.over:
-            refuse_inherited(self.target, self._generation)
+            refuse_inherited(self.target, self._generation, ForkError)
 
 
 class MultiCallable(Method):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 
 import grpc
@@ -12,6 +13,7 @@ import pytest
 import grpc_backoff
 from grpc_backoff import errors
 from grpc_backoff.aio.call_errors import NoConnectionError as AsyncioError
+from grpc_backoff.sync.call_errors import ForkError as ThreadedForkError
 from grpc_backoff.sync.call_errors import NoConnectionError as ThreadedError
 
 HANDLER = """
@@ -70,11 +72,12 @@ def test_grpcs_methods_come_first(kind):
     assert (tuple(error.initial_metadata()), tuple(error.trailing_metadata())) == ((), ())
 
 
-def test_fork_error():
+@pytest.mark.parametrize("kind", [grpc_backoff.ForkError, ThreadedForkError])
+def test_fork_error(kind):
     """FK-1: the error of a channel from before a fork has a code that says that trying again does not help."""
-    made = grpc_backoff.ForkError("create channels in the child")
-    for error in (made, pickle.loads(pickle.dumps(made))):
+    made = kind("create channels in the child")
+    for error in (made, pickle.loads(pickle.dumps(made)), copy.copy(made)):
         assert isinstance(error, RuntimeError)
         assert (error.code(), error.details()) == (grpc.StatusCode.FAILED_PRECONDITION, "create channels in the child")
         assert (error.initial_metadata(), error.trailing_metadata()) == ((), ())
-        assert error.debug_error_string() == str(error)
+        assert error.debug_error_string() == str(error) == "create channels in the child"

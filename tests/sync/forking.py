@@ -17,12 +17,19 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 
+import grpc
+
 import grpc_backoff
 from tests.echo import EchoStub, Message
 from tests.sync.service import dialled
 
 HANGS = 20
 FAST = [("grpc.initial_reconnect_backoff_ms", 200)]
+
+
+class Passing(grpc.UnaryUnaryClientInterceptor):
+    def intercept_unary_unary(self, continuation, details, request):
+        return continuation(details, request)
 
 
 def outcome(work):
@@ -45,6 +52,7 @@ def use(tell, channel, stub, target):
         outcome(lambda: stub.Unary(request, timeout=2).text),
         outcome(lambda: stub.Unary.future(request, timeout=2).result(5).text),
         outcome(lambda: next(stub.Down(request, timeout=2)).text),
+        outcome(lambda: EchoStub(grpc.intercept_channel(channel, Passing())).Unary(request, timeout=2).text),
         outcome(lambda: channel.subscribe(lambda _: None)),
     ]
     channel.connection_status()

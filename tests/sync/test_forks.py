@@ -16,8 +16,8 @@ from grpc_backoff.sync.pump import needs_pump
 from tests.echo import EchoStub, Message
 
 HERE = Path(__file__).parent
-REFUSED = ["ForkError"] * 4
-CLOSED = ["ValueError", "ValueError", "ValueError", None]
+REFUSED = ["ForkError"] * 5
+CLOSED = ["ValueError"] * 4 + [None]
 
 
 def run(support, *program):
