@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from grpc_backoff.grpcio import shapes
 
 _LOG = Log(__name__)
+GRPCIOS_LOG = Log("grpc._channel")
+"""Where grpcio says that a program's callback has raised. Unless the program sets up logging, its lines go nowhere."""
 
 constructors: Any = importlib.import_module("grpc._channel")
 """The module of grpcio's own class of channels and calls, and of the functions that create channels."""

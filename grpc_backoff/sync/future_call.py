@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from grpc_backoff.base.logs import Log
 from grpc_backoff.base.threads import Condition, longest_sleep
 from grpc_backoff.decide.calls import call_machine as m
 from grpc_backoff.engine.call import CallSetup
@@ -23,6 +22,7 @@ from grpc_backoff.grpcio.private import CANCELLED_DETAILS, Status
 from grpc_backoff.grpcio.sync_private import (
     CLOSED_DETAILS,
     FORKED_DETAILS,
+    GRPCIOS_LOG,
     Rendezvous,
     call_state,
     end_broken,
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
     from grpc_backoff.decide.calls import hedging_machine as h
     from grpc_backoff.grpcio.shapes import BackgroundCall
-
-_LOG = Log(__name__)
 
 
 class FutureCall(SteppedCall):
@@ -230,8 +228,8 @@ class FutureCall(SteppedCall):
         for callback in due:
             try:
                 callback()
-            except BaseException:  # noqa: BLE001 - SystemExit would end grpcio's thread, which serves the connection
-                _LOG.exception("a call's callback raised")
+            except BaseException as error:  # noqa: BLE001 - SystemExit would end grpcio's thread
+                GRPCIOS_LOG.error("Exception in callback %r: %r", getattr(callback, "func", callback), error)
 
     # The caller's side.
 

@@ -21,6 +21,7 @@ from grpc_backoff.base.status import State
 from grpc_backoff.base.threads import Running, new_queue
 from grpc_backoff.config.channel_setup import Listener
 from grpc_backoff.decide.connections.happened import Happened
+from grpc_backoff.grpcio.sync_private import GRPCIOS_LOG
 from grpc_backoff.telemetry.log import listens, log_event
 
 if TYPE_CHECKING:
@@ -142,7 +143,10 @@ class Listeners:
     def _tell_state(self, subscription: _Subscription, state: State) -> None:
         if subscription.last is not state and subscription in self._subscriptions:
             subscription.last = state
-            _guarded(lambda: subscription.callback(grpc.ChannelConnectivity[state.name]), self._target)
+            try:
+                Context().run(subscription.callback, grpc.ChannelConnectivity[state.name])
+            except BaseException:  # noqa: BLE001 - a callback may raise anything
+                GRPCIOS_LOG.exception("Exception calling channel subscription callback!")
 
 
 def _guarded(work: Callable[[], object], target: str) -> None:
