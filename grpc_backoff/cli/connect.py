@@ -117,7 +117,8 @@ def connect(
         report = ChannelReport(view)
         opened = partial(_open, target, trust, options)
         watch = Watch(report, attempts=attempts, limit=timeout, once=once)
-        asyncio.run(watch.follow(opened))
+        with interruptible():
+            asyncio.run(watch.follow(opened))
         if not watch.log.connections:
             _explain(watch.log.last_error, view, tls=trust is not None, unix=target.startswith("unix"))
         report.summary(watch.log, watch.ended, watch.seconds, watch.status)
@@ -169,7 +170,11 @@ def _open(target: str, trust: Trust | None, options: Sequence[tuple[str, object]
 
 @contextlib.contextmanager
 def _signals_say(stop: Callable[[str], None]) -> Iterator[None]:
-    """Within the block, make Ctrl-C and SIGTERM call `stop` with the word that the summary shows."""
+    """Within the block, make Ctrl-C and SIGTERM call `stop` with the word that the summary shows.
+
+    After the block, Ctrl-C is ignored until the end of `interruptible`, while the event loop ends: the program
+    `timeout` sends each signal twice, and a KeyboardInterrupt in grpcio's core would be printed as a traceback.
+    """
     loop = asyncio.get_running_loop()
     installed = []
     for number, word in ((signal.SIGINT, "interrupted"), (signal.SIGTERM, "terminated")):
@@ -182,6 +187,8 @@ def _signals_say(stop: Callable[[str], None]) -> Iterator[None]:
     finally:
         for number in installed:
             loop.remove_signal_handler(number)
+        if signal.SIGINT in installed:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 class Watch:
@@ -212,11 +219,11 @@ class Watch:
         self._channel = opened(self._heard)
         self._loop = asyncio.get_running_loop()
         self.log = AttemptLog(self._loop.time())  # now: to open the channel has imported grpc
-        try:
-            with _signals_say(self._stop):
+        with _signals_say(self._stop):
+            try:
                 await self._until_stopped()
-        finally:
-            await self._channel.close()
+            finally:
+                await self._channel.close()
 
     def _heard(self, event: events.ConnectionEvent) -> None:
         if self._stopped.is_set():

@@ -35,14 +35,14 @@ class interruptible:  # noqa: N801 - a context manager, named as one
 
     def __enter__(self) -> None:
         """Restore Python's own handling of Ctrl-C."""
-        self._mine = signal.getsignal(signal.SIGINT) is _end
-        if self._mine:
+        self._found = signal.getsignal(signal.SIGINT)
+        if self._found is _end:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def __exit__(self, *_error: object) -> None:
-        """Restore the handler that ends the process at once."""
-        if self._mine:
-            signal.signal(signal.SIGINT, _end)
+        """Restore the handler that was found, if another one is in place."""
+        if signal.getsignal(signal.SIGINT) is not self._found:
+            signal.signal(signal.SIGINT, self._found)
 
 
 def end_by_interrupt() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import json
@@ -15,6 +16,7 @@ import trustme
 from grpc_backoff import aio
 from grpc_backoff.cli.channel_report import ChannelReport
 from grpc_backoff.cli.connect import Watch
+from grpc_backoff.cli.interrupt import interruptible
 from grpc_backoff.cli.view import open_view
 from grpc_backoff.testing.front import FlakyFront, http1_answer, settings_then_close, silent
 from tests.cli.running import LIMIT, check_refused, connect, finished, invoke, line_with, on_terminal, running
@@ -171,7 +173,8 @@ async def test_the_time_to_import_does_not_count():
 
     with contextlib.closing(open_view(as_json=True)) as view:
         watch = Watch(ChannelReport(view), attempts=None, limit=0.1, once=False)
-        await watch.follow(opened)
+        with interruptible():
+            await watch.follow(opened)
 
     assert watch.ended == "timed out"
     assert 0.1 <= watch.seconds < 1.5
@@ -187,6 +190,18 @@ async def test_interrupt_ends_with_a_summary(number):
     word = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}[number]
     assert lines[-1].startswith(f"{word} after ")
     assert lines[-1].endswith("1 attempt, 1 connection")
+
+
+@pytest.mark.parametrize("run", range(8))  # each hits another moment
+async def test_interrupts_while_the_command_ends(run):
+    """CB-10: a further Ctrl-C while the command ends prints no traceback; `timeout` sends each signal twice."""
+    async with running("127.0.0.1:1") as process:
+        await line_with(process, "#1 ")
+        while process.returncode is None:
+            process.send_signal(signal.SIGINT)
+            await asyncio.sleep(0.0005)
+        errors = await process.stderr.read()
+    assert errors.replace(b"Aborted!", b"").strip() == b""
 
 
 async def test_interrupt_while_asleep():
