@@ -12,7 +12,7 @@
 # valid. After CANCELED, the agent gets no other stream; the source returns the first certificate, which expired five
 # seconds ago, without an error, and its logger has got no error. `handleWatchError` takes CANCELED for the caller's own
 # wish and ends the watch without a line, and the source drops the error that the watch returns. So after one such
-# answer a service works until its certificate expires; then its peers refuse it, until somebody restarts it.
+# answer a service works until its certificate expires; then its peers refuse it, until it is restarted.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
