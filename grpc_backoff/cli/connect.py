@@ -185,10 +185,13 @@ def _signals_say(stop: Callable[[str], None]) -> Iterator[None]:
     try:
         yield
     finally:
-        for number in installed:
-            loop.remove_signal_handler(number)
-        if signal.SIGINT in installed:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if installed:
+            signal.pthread_sigmask(signal.SIG_BLOCK, installed)  # while Ctrl-C would raise KeyboardInterrupt
+            for number in installed:
+                loop.remove_signal_handler(number)
+            if signal.SIGINT in installed:
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, installed)
 
 
 class Watch:
