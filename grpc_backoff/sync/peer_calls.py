@@ -58,7 +58,9 @@ def _read(call: Any, hear: Callable[[bytes | Ended], object]) -> None:
     """Read a Watch, in a thread of its own."""
     from grpc_backoff.decide.connections.health_machine import Ended  # noqa: PLC0415 - few channels watch health
 
-    with contextlib.suppress(grpc.RpcError):
+    try:
         for message in call:
             hear(message)
+    except grpc.RpcError as error:
+        error.__traceback__ = None  # it is the call, which would keep this frame, and so the pool (CB-10)
     hear(Ended(call.code().name, call.details() or ""))

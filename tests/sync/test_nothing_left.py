@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import json
 import weakref
 
 import grpc
@@ -71,14 +72,18 @@ def test_nothing_is_left_to_the_collector(use, ending, up):
 
 @pytest.mark.parametrize(
     "how",
-    [{"options": [("grpc_backoff.max_connections", 2)]}, {"retry": "standard"}],
-    ids=["several connections", "a policy"],
+    [
+        {"options": [("grpc_backoff.max_connections", 2)]},
+        {"options": [("grpc.service_config", json.dumps({"healthCheckConfig": {"serviceName": ""}}))]},
+        {"retry": "standard"},
+    ],
+    ids=["several connections", "health", "a policy"],
 )
 @pytest.mark.parametrize("use", ["a call", "a call in the background", "a stream", "a stream of requests"])
 @pytest.mark.usefixtures("uncollected")
 @pytest.mark.filterwarnings("ignore:unclosed channel:ResourceWarning")
 def test_nothing_is_left_of_a_channel_with_more(use, how):
-    """CB-10: nor are channels whose calls may wait for room, or be repeated, left to the collector."""
+    """CB-10: nor is a channel that watches its server's health, or whose calls may wait for room or be repeated."""
     with place() as server:
         channel = grpc_backoff.insecure_channel(server.target, **how)
         parts = parts_of(channel)
