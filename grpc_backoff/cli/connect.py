@@ -112,7 +112,7 @@ def connect(
         if names_no_port(target):
             view.line(f"the target specifies no port; dialling {DEFAULT_PORT}", "dim")
         if is_proxied(target, options):
-            named = proxy_source([key for key, _ in options], os.environ)
+            named = proxy_source(dict(options), os.environ)
             view.line(f"{named} is set: connecting through that HTTP proxy", "dim")
         report = ChannelReport(view)
         opened = partial(_open, target, trust, options)
@@ -176,22 +176,22 @@ def _signals_say(stop: Callable[[str], None]) -> Iterator[None]:
     `timeout` sends each signal twice, and a KeyboardInterrupt in grpcio's core would be printed as a traceback.
     """
     loop = asyncio.get_running_loop()
-    installed = []
+    after = {}
+    # Not by the loop's own handlers: between their removal and what follows, Ctrl-C raises KeyboardInterrupt.
     for number, word in ((signal.SIGINT, "interrupted"), (signal.SIGTERM, "terminated")):
-        # This fails on Windows and outside the main thread, where KeyboardInterrupt is raised as usual.
-        with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
-            loop.add_signal_handler(number, stop, word)
-            installed.append(number)
+        handler = partial(_soon, loop, partial(stop, word))
+        with contextlib.suppress(ValueError):  # outside the main thread, where no signal is handled
+            before = signal.signal(number, handler)
+            after[number] = signal.SIG_IGN if number is signal.SIGINT else before
     try:
         yield
     finally:
-        if installed:
-            signal.pthread_sigmask(signal.SIG_BLOCK, installed)  # while Ctrl-C would raise KeyboardInterrupt
-            for number in installed:
-                loop.remove_signal_handler(number)
-            if signal.SIGINT in installed:
-                signal.signal(signal.SIGINT, signal.SIG_IGN)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, installed)
+        for number, following in after.items():
+            signal.signal(number, following)
+
+
+def _soon(loop: asyncio.AbstractEventLoop, work: Callable[[], None], *_signal: object) -> None:
+    loop.call_soon_threadsafe(work)
 
 
 class Watch:
