@@ -82,7 +82,7 @@ class ChannelReport:
         totals = f"{plural(log.attempts, 'attempt')}, {plural(log.connections, 'connection')}"
         last = f"; last error: {error.stage.value}: {reason(error)}" if error else ""
         style = "bold green" if log.connections else "bold red"
-        lasted = f"{seconds:.1f} s" if seconds >= 1 else duration(seconds)
+        lasted = f"{seconds:.1f} s" if round(seconds, 3) >= 1 else duration(seconds)
         self.view.line(f"{ended} after {lasted}: {totals}{last}", style)
         counts = {"attempts": log.attempts, "connections": log.connections}
         more = {"slots": [_slot_fields(slot, log.origin) for slot in slots]} if slots else {}

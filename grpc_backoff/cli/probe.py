@@ -68,7 +68,7 @@ async def probe(connector: Http2Connector, limit: float, report: StageReport) ->
     if names_no_port(connector.target.text):
         report.remark(f"the target specifies no port; dialling {DEFAULT_PORT}")
     if connector.proxy is not None:
-        report.remark(f"{proxy_source((), os.environ)} is set: connecting through that HTTP proxy, as a channel does")
+        report.remark(f"{proxy_source({}, os.environ)} is set: connecting through that HTTP proxy, as a channel does")
     failed: ConnectError | None = None
     try:
         try:

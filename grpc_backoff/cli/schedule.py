@@ -70,8 +70,8 @@ def schedule_command(policy: str, attempts: int | None, as_json: bool) -> None:
 
     POLICY is a preset (PRESETS), a FILE.toml, a single policy from a file, as FILE.toml#NAME, or a policy string such
     as "retry: 5, delay: 1s, jitter: full". For connections, the waits are the gaps between the starts of attempts.
-    Without --attempts, the table ends where the waits stop changing, or with the last wait that may fit before the
-    policy's deadline.
+    Without --attempts, the table ends where the waits stop changing, where the screen is full, or with the last wait
+    that may fit before the policy's deadline.
     """
     with refusing():
         tables = [(name, found, _rows(found, attempts)) for name, found in named_policies(policy)]
@@ -139,8 +139,8 @@ def _without_last(policy: Policy, shown: Row, deadline: float) -> str:
     settled = (low, high) == (shown.low, shown.high)
     if deadline == math.inf:
         return "Continues indefinitely, like the last row." if settled else "Continues indefinitely."
-    if settled and shown.total_low + low <= deadline:
-        return f"Continues like the last row, and gives up {_out_of_time(deadline)}."
+    if shown.total_low + low <= deadline:
+        return f"Continues{' like the last row' if settled else ''}, and gives up {_out_of_time(deadline)}."
     return f"Gives up {_out_of_time(deadline)}."
 
 

@@ -60,7 +60,8 @@ def read_string(text: str, table: Sequence[Setting] | None, key: str = "policy")
         name, colon, value = (piece.strip() for piece in part.partition(":"))
         before = next(reversed(values), None)
         # A word in capitals is meant as a code, even if there is none of this name: the check of the codes says so.
-        if before in _CODES and (name.upper() in STATUS_CODES or (part.strip() == name and name.isupper())):
+        is_word = not colon and "=" not in part
+        if before in _CODES and is_word and (name.upper() in STATUS_CODES or name.isupper()):
             values[before] = (before, f"{values[before][1]} {name}")
             continue
         if not colon and "=" in part and "(" not in part:

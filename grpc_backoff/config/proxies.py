@@ -54,17 +54,23 @@ def proxy_of(host: str, options: Mapping[str, object], environment: Mapping[str,
     """Return the URL of the proxy for names that applies to a host, which may contain a password; "" for none."""
     if not options.get(_ENABLED, True):
         return ""
-    named = (options.get(_OPTION), *(environment.get(name) for name in PROXY_VARIABLES))
-    proxy = next((key_text(text) for text in named if isinstance(text, str | bytes)), "")  # the core skips the others
+    proxy = _named(options, environment)[1]
     if not proxy.lower().startswith(_SCHEME):
         return ""
     spared = next((environment[name] for name in _SPARED if name in environment), "")
     return "" if any(_covers(entry.strip(), host) for entry in spared.split(",")) else proxy
 
 
-def proxy_source(options: Iterable[str], environment: Iterable[str]) -> str:
-    """Return the channel option or the variable that names the proxy for names; "" if none of them is set."""
-    return next((name for name in (_OPTION, *PROXY_VARIABLES) if name in options or name in environment), "")
+def proxy_source(options: Mapping[str, object], environment: Mapping[str, str]) -> str:
+    """Return the channel option or the variable that names the proxy for names; "" if none of them does."""
+    return _named(options, environment)[0]
+
+
+def _named(options: Mapping[str, object], environment: Mapping[str, str]) -> tuple[str, str]:
+    """Return which setting names a proxy for names, and what it names; both are empty if none does."""
+    found = {_OPTION: options.get(_OPTION), **{name: environment.get(name) for name in PROXY_VARIABLES}}
+    texts = ((name, key_text(text)) for name, text in found.items() if isinstance(text, str | bytes))
+    return next(texts, ("", ""))  # the core skips an option that is no text
 
 
 def _covers(entry: str, host: str) -> bool:

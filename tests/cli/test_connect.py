@@ -18,6 +18,7 @@ from grpc_backoff.cli.channel_report import ChannelReport
 from grpc_backoff.cli.connect import Watch
 from grpc_backoff.cli.interrupt import interruptible
 from grpc_backoff.cli.view import open_view
+from grpc_backoff.config.proxies import PROXY_VARIABLES
 from grpc_backoff.testing.front import FlakyFront, http1_answer, settings_then_close, silent
 from tests.cli.running import LIMIT, check_refused, connect, finished, invoke, line_with, on_terminal, running
 from tests.echo import serving
@@ -83,11 +84,16 @@ async def test_the_port_that_nobody_named():
 )
 async def test_the_proxy_that_nobody_named(monkeypatch, variable, option):
     """CH-11: if the environment or an option names an HTTP proxy, a line says so, because the errors are about it."""
+    for name in (*PROXY_VARIABLES, "no_grpc_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
     if variable is not None:
         monkeypatch.setenv(variable, "http://127.0.0.1:1")
     named = ("--option", f"{option}=http://127.0.0.1:1") if option else ()
     lines = await connect("shop.example.com:50051", "--attempts", "1", *named, *FAST, status=1)
     assert lines[0] == f"{option or variable} is set: connecting through that HTTP proxy"
+    if variable is not None:
+        lines = await connect("localhost:1", "--attempts", "1", "--option", "grpc.http_proxy=5", *FAST, status=1)
+        assert lines[0] == f"{variable} is set: connecting through that HTTP proxy", "the core skips a number"
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     lines = await connect("127.0.0.1:1", "--attempts", "1", *FAST, status=1)
     assert not any("HTTP proxy" in line for line in lines)

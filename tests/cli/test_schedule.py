@@ -66,6 +66,10 @@ def test_rows(policy, rows):
             "Continues like the last row, and gives up when the next wait would end after the deadline of 259200 s.",
         ),
         (
+            "max_attempts: unlimited, delay: 1s, backoff: linear, max_delay: 1h, deadline: 1h",
+            "Continues, and gives up when the next wait would end after the deadline of 3600 s.",
+        ),
+        (
             "max_attempts: unlimited, delay: 4s, deadline: 7s",
             "Gives up when the next wait would end after the deadline of 7 s.",
         ),

@@ -170,6 +170,8 @@ def test_no_delay(text, remarks):
         ("delay: 1s, jitter: true", "jitter", None),
         ("codes: UNAVAILABLE, ABORTD", "codes", "codes='ABORTD': expected a status code; did you mean 'ABORTED'?"),
         ("codes: UNAVAILABLE, NOPE, delay: 1s", "codes", None),
+        ("codes: UNAVAILABLE, INTERNAL: 5, retry: 2", "INTERNAL", None),
+        ("codes: UNAVAILABLE, RETRY=3", "policy", None),
         ("delay: 1s, ABORTED", "policy", None),
         ("codes: ABORTED, delay: 1s, CANCELLED", "policy", None),
         ("codes: UNKNWN", "codes", None),
