@@ -160,7 +160,7 @@ def test_hedged(opened, hedgeable):
     streams = Draining()
     with opened(streams, "hedge: 10ms, attempts: 3") as channel:
         until(lambda: channel.begin(hedgeable).outcome().code is CODE.OK)
-    assert streams.visits[-1] == 1
+    assert set(streams.visits) == {0, 1}  # in any order: a copy that has lost may arrive last
 
 
 def test_subscription(opened):

@@ -115,14 +115,18 @@ def test_a_callback_that_raises(stub, caplog):
     def raises(_call):
         raise ValueError("mine")
 
-    logged = [("grpc._channel", None)]
+    lines = 1
     try:
         future.add_done_callback(raises)
     except ValueError:  # raised here if the call has already ended
-        logged = []
+        lines = 0
     future.add_done_callback(lambda _: done.set())
     assert done.wait(20)
-    assert [(record.name, record.exc_info) for record in caplog.records if "raises" in record.message] == logged
+    logged = [record for record in caplog.records if "raises" in record.message]
+    assert len(logged) == lines
+    for record in logged:
+        assert record.name in {"grpc._channel", "root"}  # grpcio 1.63 logs it there
+        assert record.exc_info is None
     assert future.result(20).text == "a"
     assert stub.Unary(Message(text="b")).text == "b"
 
