@@ -229,10 +229,11 @@ class BasePool(ABC, Generic[ConnectionT, ConnectorT]):
             state = main.state
         ready = state is _READY
         planned = [status.next_attempt_in for status in statuses if status.next_attempt_in is not None]
+        failures = [main.last_error, self.rules.failure(), *(status.last_error for status in statuses)]
         return replace(
             main,
             state=state,
-            last_error=main.last_error if ready else main.last_error or self.rules.failure(),
+            last_error=main.last_error if ready else next(filter(None, failures), None),
             ready_since=main.ready_since if ready else None,
             in_flight=any(status.in_flight for status in statuses),
             next_attempt_in=min(planned, default=None),

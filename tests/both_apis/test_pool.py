@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import socket
 import threading
 import time
 import weakref
@@ -14,7 +15,7 @@ from itertools import pairwise, repeat
 
 import pytest
 
-from grpc_backoff import AttemptFailed, AttemptStarted, Closed, Connected, Disconnected, State
+from grpc_backoff import AttemptFailed, AttemptStarted, Closed, Connected, Disconnected, Stage, State
 from grpc_backoff.decide.connections.dial_machine import SHUTDOWN
 from grpc_backoff.decide.connections.pool_records import Condemned, NameResolved
 from grpc_backoff.decide.connections.slot_events import (
@@ -301,6 +302,17 @@ def test_a_bad_backend_beside_a_good_one(ready, log, options):
     # On a busy machine, a call may have been sent before the end of its connection is noticed (CH-7).
     assert set(codes) <= {CODE.OK, CODE.UNAVAILABLE}
     assert codes.count(CODE.UNAVAILABLE) <= 2 < len(codes)
+
+
+def test_a_refused_address_beside_a_silent_one(ours, nowhere, log):
+    """CH-4, PO-4: while one address is silent, the error of a call says why another one has failed."""
+    with socket.create_server(("127.0.0.1", 0)) as silent, ExitStack() as stack:
+        target = f"ipv4:127.0.0.1:{silent.getsockname()[1]},{nowhere.target}"
+        channel = stack.enter_context(ours.channel(target, ROUND_ROBIN, listeners=[log.hear]))
+        call = channel.begin(wait_for_ready=True, timeout=1)
+        log.until(AttemptFailed)
+        assert channel.own.connection_status().last_error.stage is Stage.TCP
+        assert "; last error: tcp: " in call.outcome().details
 
 
 def load(channel, services, times=300):
