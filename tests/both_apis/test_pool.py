@@ -309,7 +309,7 @@ def test_a_refused_address_beside_a_silent_one(ours, nowhere, log):
     with socket.create_server(("127.0.0.1", 0)) as silent, ExitStack() as stack:
         target = f"ipv4:127.0.0.1:{silent.getsockname()[1]},{nowhere.target}"
         channel = stack.enter_context(ours.channel(target, ROUND_ROBIN, listeners=[log.hear]))
-        call = channel.begin(wait_for_ready=True, timeout=1)
+        call = channel.begin(wait_for_ready=True, timeout=3)
         log.until(AttemptFailed)
         assert channel.own.connection_status().last_error.stage is Stage.TCP
         assert "; last error: tcp: " in call.outcome().details
