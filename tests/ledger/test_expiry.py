@@ -59,6 +59,28 @@ async def test_its_order_key_goes_on(store):
     assert [each.id for each in await claimed(store, 10)] == [second]
 
 
+async def test_replayed_beside_a_later_one(url, store):
+    """LG-15, LG-17: replayed after it expired, an operation waits for a later one of its key that is in progress."""
+    first, second = await submitted(store, 1, 2, order_key="k")
+    await _let_expire(store, first)
+    await claiming.expire(store, SHOP, 10)
+    [running] = await claimed(store, 10)
+    assert await manual.begin_anew(store, [first], [OperationState.EXPIRED], None) == [first]
+    await order_keys.set_aside(store, SHOP, 10, 10)
+    await order_keys.take_up(store)
+
+    assert running.id == second
+    assert await claimed(store, 10) == []
+    assert await claiming.next_due(store, SHOP) is None
+    assert [each.why for each in await queries.ready(store, Filter(ids=(first,)), 1, lambda _: QUICK)] == ["blocked"]
+    if "://" in url:
+        with connected(url) as connection:
+            why = connection.execute("SELECT why FROM grpc_backoff.readiness WHERE id = %s", (first,)).fetchone()
+        assert why == ("blocked",)
+    await failed(store, running, QUICK)
+    assert [each.id for each in await claimed(store, 10)] == [first]
+
+
 async def _let_expire(store, id_):
     text = f"UPDATE {store.sql.operations} SET not_after = {store.sql.at.format('1')} WHERE id = :id RETURNING id"
     await store.rows(text, {"id": id_})

@@ -171,6 +171,19 @@ class Store(abc.ABC):
             f"AND {self.order_key('p')} = {self.order_key('o')} AND p.seq < o.seq AND {self.open('p')})"
         )
 
+    def blocked(self) -> str:
+        """Return the SQL for whether another operation of its order key is in the way of an operation `o`.
+
+        That is one before it, or a later one that went on when `o` expired and is still in progress. Only what begins
+        anew looks for the latter, because a key may have many rows.
+        """
+        return (
+            f"({self.behind()} OR o.attempts = 0 AND o.began <> o.created "
+            f"AND EXISTS (SELECT 1 FROM {self.sql.operations} p WHERE p.target = o.target "
+            f"AND {self.order_key('p')} = {self.order_key('o')} AND p.seq > o.seq AND {self.open('p')} "
+            "AND p.state = 'in_progress'))"
+        )
+
     @property
     def paused_targets(self) -> str:
         """The rows of the table `pauses`, as far as there is one."""

@@ -90,7 +90,7 @@ def _claimable(db: Store) -> str:
         timely = f"(SELECT version FROM {db.sql.versions}) = {db.oldest} AND "
     return (
         f"{timely}NOT EXISTS (SELECT 1 FROM {db.paused_targets} p WHERE p.target = :target) "
-        f"AND ({db.order_key('o')} IS NULL OR NOT {db.behind()})"
+        f"AND ({db.order_key('o')} IS NULL OR NOT {db.blocked()})"
     )
 
 

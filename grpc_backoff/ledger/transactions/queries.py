@@ -28,7 +28,7 @@ async def ready(db: Store, which: Filter, limit: int, policy_of: PolicyOf) -> li
     obstacle = (
         f"CASE WHEN o.state NOT IN ({texts(CLAIMABLE)}) THEN NULL "
         f"WHEN EXISTS (SELECT 1 FROM {db.paused_targets} p WHERE p.target = o.target) THEN 'paused' "
-        f"WHEN {db.behind()} THEN 'blocked' END"
+        f"WHEN {db.blocked()} THEN 'blocked' END"
     )
     columns = f"{', '.join(f'o.{name}' for name in _READY)}, {obstacle}, {db.sql.now}"
     return [_readiness(row, policy_of) for row in await _select(db, columns, which, limit)]

@@ -141,6 +141,10 @@ LANGUAGE sql STABLE AS $$
         WHEN EXISTS (
             SELECT FROM grpc_backoff.operations p
             WHERE p.target = o.target AND p.order_key = o.order_key AND p.seq < o.seq AND p.open
+        ) OR o.attempts = 0 AND o.began <> o.created AND EXISTS (
+            SELECT FROM grpc_backoff.operations p
+            WHERE p.target = o.target AND p.order_key = o.order_key AND p.seq > o.seq AND p.open
+            AND p.state = 'in_progress'
         ) THEN 'blocked'
     END
 $$;
