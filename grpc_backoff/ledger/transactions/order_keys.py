@@ -57,9 +57,13 @@ async def take_up(db: Store, ids: Sequence[str] | None = None) -> None:
     )
     key = db.order_key("k")
     keys = f"SELECT DISTINCT k.target, {key} AS order_key FROM {db.sql.operations} k WHERE {which} AND {key} >= ''"
+    taken = (  # without waiting for a lock, since the records of a delivery's other operations wait for this
+        f"SELECT o.seq AS key FROM {db.sql.operations} o "
+        f"WHERE o.seq IN (SELECT ({first}) FROM ({keys}) k) AND {aside.format('o')}{db.sql.skip}"
+    )
     text = (
         f"UPDATE {db.sql.operations} AS o SET next_attempt_at = o.claimed_from, claimed_from = NULL "
-        f"WHERE o.seq IN (SELECT ({first}) FROM ({keys}) k) AND {aside.format('o')} RETURNING seq"
+        f"FROM ({taken}) taken WHERE o.seq = taken.key RETURNING seq"
     )
     if await db.rows(text, params, share=SOON):
         db.became_due_earlier()

@@ -30,6 +30,7 @@ from grpc_backoff.ledger import (
 from grpc_backoff.ledger.delivery import calling
 from grpc_backoff.ledger.records import AttemptReport, Lease
 from grpc_backoff.ledger.stores.postgres import store as postgres
+from grpc_backoff.ledger.stores.store import SOON
 from grpc_backoff.ledger.transactions import claiming, counting, manual, order_keys, queries, recording, submitting
 from tests.echo import Message
 from tests.ledger import server as servers
@@ -607,6 +608,24 @@ async def test_a_success_behind_a_lock(url, single):
             [told] = await recording.record_ends(store, [report])
         assert isinstance(told, LedgerBusyError)
         assert await queries.attempts(store, operation.id) == []
+
+
+async def test_a_locked_row_that_is_set_aside(store, url):
+    """LG-15: recording does not wait for the next operation of an order key if that is locked; it is taken up later."""
+    first, second = await submitted(store, 1, 2, order_key="k")
+    await order_keys.set_aside(store, SHOP, 10, 10)
+    [operation] = await claimed(store)
+    async with await psycopg.AsyncConnection.connect(url) as other:
+        await other.execute("SELECT 1 FROM grpc_backoff.operations WHERE id = %s FOR UPDATE", (second,))
+        began = time.monotonic()
+        [told] = await recording.record_ends(store, [AttemptReport(first, operation.lease_token, STEPS)])
+        took = time.monotonic() - began
+        await other.rollback()
+    await order_keys.take_up(store)
+
+    assert told.state is OperationState.SUCCEEDED
+    assert took < SETTINGS.timeout * SOON / 2
+    assert [each.id for each in await claimed(store)] == [second]
 
 
 async def test_two_that_store_the_same_keys_in_another_order(store, url):
