@@ -159,8 +159,8 @@ class Ledger:
         if inspect.iscoroutinefunction(getattr(within, "execute", None)):
             raise TypeError(wrong_type("within", within, "a connection that blocks"))
         self._wait(self._ledger.make_room(len(prepared)))
-        stored = submit_within(self._ledger.store, within, prepared)  # in this thread, as SQLite's connections require
-        return stored if isinstance(stored, list) else self._wait(stored)
+        # In this thread, as SQLite's connections require: if it is interrupted, nothing goes on using the connection.
+        return cast("list[Submitted]", submit_within(self._ledger.store, within, prepared, blocking=True))
 
     def prepared(self, call: object, *request: object, **options: Unpack[SubmitOptions]) -> Submission:
         """Return an operation for `submit_many` or `statement`, not yet stored; the arguments are those of `submit`."""

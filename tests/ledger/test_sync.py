@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import sqlite3
 import threading
 import time
@@ -13,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import psycopg
 import pytest
+from psycopg.pq import TransactionStatus
 
 from grpc_backoff import aio, insecure_channel
 from grpc_backoff.ledger import Filter, LedgerHooks, LedgerUnavailableError, OperationState
@@ -83,6 +85,25 @@ def test_within_a_transaction(ledger, url, committed):
         (connection.commit if committed else connection.rollback)()
 
     assert [each.id for each in ledger.find()] == [told.id][: int(committed)]
+
+
+def test_interrupted_within_a_transaction(postgres_url):
+    """LG-9: after Ctrl-C, nothing goes on using the caller's connection; it can be rolled back and used again."""
+    with (
+        Ledger.open(postgres_url) as ledger,
+        psycopg.connect(postgres_url) as mine,
+        psycopg.connect(postgres_url) as other,
+    ):
+        ledger.submit("t", METHOD, b"a", order_key="k", within=other)  # which locks the key
+        threading.Timer(0.3, signal.pthread_kill, (threading.get_ident(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            ledger.submit("t", METHOD, b"b", order_key="k", within=mine)
+        status = mine.info.transaction_status
+        other.rollback()
+        mine.rollback()
+
+        assert status is TransactionStatus.INERROR
+        assert ledger.find() == []
 
 
 def test_a_connection_of_another_loop(postgres_url):

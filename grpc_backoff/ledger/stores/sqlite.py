@@ -187,7 +187,7 @@ class SQLiteStore(Store):
         self._version = newest
         return before, newest
 
-    def run_within(self, connection: object, plan: Callable[[], Plan[ResultT]]) -> ResultT:
+    def run_within(self, connection: object, plan: Callable[[], Plan[ResultT]], *, blocking: bool) -> ResultT:  # noqa: ARG002 - it always is
         """Run a plan in the caller's own transaction, on a connection to the ledger's file."""
         self._check_usable()
         if not isinstance(connection, sqlite3.Connection):

@@ -116,9 +116,11 @@ class Store(abc.ABC):
 
     @abc.abstractmethod
     def run_within(
-        self, connection: object, plan: Callable[[], Plan[ResultT]]
+        self, connection: object, plan: Callable[[], Plan[ResultT]], *, blocking: bool
     ) -> ResultT | Coroutine[object, object, ResultT]:
         """Run a plan in the caller's own transaction, as a whole or not at all; the result may be awaitable (LG-9).
+
+        With `blocking`, it is not, unless the connection is one for asyncio.
 
         Raises:
             OptionError: it is a connection to another database, or has no transaction.

@@ -32,13 +32,13 @@ async def submit(db: Store, submissions: Sequence[Submission]) -> list[Submitted
 
 
 def submit_within(
-    db: Store, connection: object, submissions: Sequence[Submission]
+    db: Store, connection: object, submissions: Sequence[Submission], *, blocking: bool = False
 ) -> list[Submitted] | Coroutine[object, object, list[Submitted]]:
     """Store operations in the caller's own transaction; deliverers hear of them when it commits (LG-9).
 
-    The result is awaitable, unless the database is SQLite.
+    The result is awaitable, unless the database is SQLite, or the connection blocks and `blocking` allows that.
     """
-    return db.run_within(connection, lambda: _plan_with_notices(db, submissions))
+    return db.run_within(connection, lambda: _plan_with_notices(db, submissions), blocking=blocking)
 
 
 def _plan_with_notices(db: Store, submissions: Sequence[Submission]) -> Plan[list[Submitted]]:

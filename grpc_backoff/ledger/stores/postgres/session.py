@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import math
 import re
 import uuid
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import LiteralString
 
 import psycopg
@@ -22,6 +23,7 @@ from grpc_backoff.ledger.stores.statements import PARAMETER, Access, Plan, Resul
 
 IDLE = TransactionStatus.IDLE
 _EPOCH = 946_684_800  # PostgreSQL counts from the year 2000; this is its distance to 1970, in seconds
+_AGAIN = 0.1  # seconds until a statement is cancelled again
 _INFINITE = {b"\x7f" + 7 * b"\xff": math.inf, b"\x80" + 7 * b"\x00": -math.inf}
 
 
@@ -108,8 +110,10 @@ class Session(psycopg.AsyncConnection[TupleRow]):
         await self.execute("COMMIT")
 
 
-def follow_within(connection: object, plan: Plan[ResultT]) -> Coroutine[object, object, ResultT]:
-    """Run a plan in the open transaction of a caller's connection.
+def follow_within(
+    connection: object, plan: Plan[ResultT], *, blocking: bool
+) -> ResultT | Coroutine[object, object, ResultT]:
+    """Run a plan in the open transaction of a caller's connection, at once if it blocks and that is wanted.
 
     Raises:
         OptionError: the connection has no transaction, or would not take all text.
@@ -126,7 +130,27 @@ def follow_within(connection: object, plan: Plan[ResultT]) -> Coroutine[object, 
         raise OptionError("within", "psycopg connection with client_encoding=SQL_ASCII", allowed)
     if isinstance(connection, psycopg.AsyncConnection):
         return follow_async(plan, functools.partial(_execute, connection))
-    return asyncio.to_thread(follow, plan, functools.partial(_execute_sync, connection))
+    execute = functools.partial(_execute_sync, connection)
+    if blocking:
+        return follow(plan, execute)
+    return _on_thread(connection, functools.partial(follow, plan, execute))
+
+
+async def _on_thread(connection: psycopg.Connection[object], work: Callable[[], ResultT]) -> ResultT:
+    """Work on a connection in a thread. If the caller is cancelled, end the work first: the connection is the caller's.
+
+    The statement that runs is then cancelled, as psycopg does with a connection for asyncio.
+    """
+    doing = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(doing)
+    except asyncio.CancelledError:
+        while not doing.done():
+            with contextlib.suppress(asyncio.CancelledError, psycopg.Error):
+                await asyncio.to_thread(connection.cancel)
+                await asyncio.wait((doing,), timeout=_AGAIN)  # it may have been between two statements
+        doing.cancelled() or doing.exception()
+        raise
 
 
 async def _execute(

@@ -134,10 +134,12 @@ class PostgresStore(Store):
             [(self._identity,)] = await self.run(lambda: one(_IDENTITY), Access.READ)
         return versions
 
-    def run_within(self, connection: object, plan: Callable[[], Plan[ResultT]]) -> Coroutine[object, object, ResultT]:
+    def run_within(
+        self, connection: object, plan: Callable[[], Plan[ResultT]], *, blocking: bool
+    ) -> ResultT | Coroutine[object, object, ResultT]:
         """Run a plan in the caller's own transaction, on a connection to this ledger's database."""
         self._check_usable()
-        return follow_within(connection, self._guarded(plan()))
+        return follow_within(connection, self._guarded(plan()), blocking=blocking)
 
     def _guarded(self, plan: Plan[ResultT]) -> Plan[ResultT]:
         """Return the plan for a connection that may be one to another ledger; it is done as a whole or not at all."""

@@ -16,6 +16,7 @@ from types import SimpleNamespace
 import grpc
 import psycopg
 import pytest
+from psycopg.pq import TransactionStatus
 
 from grpc_backoff import OptionError, aio
 from grpc_backoff.decide.calls.call_machine import FailedAttempt
@@ -36,7 +37,7 @@ from tests.echo import Message
 from tests.ledger import server as servers
 from tests.ledger.conftest import SETTINGS, execute, locking, open_store, opened_store, submission
 from tests.ledger.delivery.test_delivery import at_work, delivering, done, until
-from tests.ledger.steps import SHOP, STEPS, claimed, eventually, policy_of, submitted
+from tests.ledger.steps import SHOP, STEPS, claimed, did, eventually, policy_of, submitted
 from tests.peers import peer
 
 QUICK = replace(
@@ -662,6 +663,26 @@ async def test_a_key_is_locked_until_the_transaction_ends(ledger, url):
     assert waits
     assert found[:2] == [first.id, other.id], "the second may be stored by now"
     assert (last.order_key, last.next_attempt_at) == ("a", 2e9)
+
+
+@pytest.mark.parametrize("kind", [psycopg.Connection, psycopg.AsyncConnection])
+async def test_cancelled_within_a_transaction(ledger, url, kind):
+    """LG-9: once a submit is cancelled, nothing goes on using the caller's connection; it can be rolled back."""
+    async with await psycopg.AsyncConnection.connect(url) as other:
+        await ledger.submit(SHOP, METHOD, b"a", order_key="k", within=other)  # which locks the key
+        mine = await did(kind.connect(url))
+        waits = asyncio.ensure_future(ledger.submit(SHOP, METHOD, b"b", order_key="k", within=mine))
+        await asyncio.sleep(0.3)
+        waits.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waits
+        status = mine.info.transaction_status
+        await other.rollback()
+        await did(mine.rollback())
+        await did(mine.close())
+
+    assert status is TransactionStatus.INERROR
+    assert await ledger.find() == []
 
 
 async def test_dead_tuples_are_swept(url, monkeypatch):
