@@ -59,6 +59,18 @@ async def test_its_order_key_goes_on(store):
     assert [each.id for each in await claimed(store, 10)] == [second]
 
 
+async def test_claimed_without_knowing(url, store):
+    """LG-6, LG-17: what expired before its owner learned that it had claimed it is not attempted, and ends as lost."""
+    late, timely = await submitted(store, 1, 2)
+    await claimed(store, 2)  # whose answer is lost
+    await _let_expire(store, late)
+
+    assert [each.id for each in await claiming.reclaim(store, SHOP, "me", 30.0, [])] == [timely]
+    await expired(url, 1)
+    await recording.lost(store, SHOP, lambda _: QUICK, 10)
+    assert [each.id for each in await claiming.expire(store, SHOP, 10)] == [late]
+
+
 async def test_replayed_beside_a_later_one(url, store):
     """LG-15, LG-17: replayed after it expired, an operation waits for a later one of its key that is in progress."""
     first, second = await submitted(store, 1, 2, order_key="k")

@@ -54,14 +54,16 @@ async def claim(
 async def reclaim(db: Store, target: str, owner: str, lease: float, held: Collection[Lease]) -> list[Operation]:
     """Return what the owner has claimed and does not know of, since the database's answer was lost, oldest first.
 
-    The leases are extended to `lease` seconds from now. `held` are those that the owner knows of.
+    The leases are extended to `lease` seconds from now. `held` are those that the owner knows of. What has expired
+    meanwhile must not be attempted any more: it ends with its lease.
     """
     ahead, params = db.from_floor(target)
     known, column_params = db.column([lease.id for lease in held])
     due = f"{db.open('o')} AND o.target = :target" if db.is_oldest else f"{ahead} AND {db.due} <= {db.sql.now}"
+    timely = "" if db.is_oldest else f"AND {_timely(db)} "
     return await _change(
         db,
-        f"UPDATE {db.sql.operations} AS o SET {db.sql.lease} WHERE {due} AND o.state = 'in_progress' "
+        f"UPDATE {db.sql.operations} AS o SET {db.sql.lease} WHERE {due} {timely}AND o.state = 'in_progress' "
         f"AND o.lease_owner = :owner AND o.lease_until > {db.sql.now} AND o.id NOT IN ({known})",
         {"owner": owner, "lease": lease, **params, **column_params},
     )
@@ -85,13 +87,18 @@ def _without(db: Store, policies: Collection[str], methods: Collection[str]) -> 
 
 def _claimable(db: Store) -> str:
     """Return the condition: an operation `o` of `:target` has not expired, is not paused, and is behind no other."""
-    timely = f"coalesce(o.not_after > {db.sql.now}, true) AND "
+    timely = f"{_timely(db)} AND "
     if db.is_oldest:  # once another process has migrated, nothing is claimed without regard to pauses and keys
         timely = f"(SELECT version FROM {db.sql.versions}) = {db.oldest} AND "
     return (
         f"{timely}NOT EXISTS (SELECT 1 FROM {db.paused_targets} p WHERE p.target = :target) "
         f"AND ({db.order_key('o')} IS NULL OR NOT {db.blocked()})"
     )
+
+
+def _timely(db: Store) -> str:
+    """Return the condition: an attempt of an operation `o` may still begin (LG-17)."""
+    return f"coalesce(o.not_after > {db.sql.now}, true)"
 
 
 async def expire(db: Store, target: str, limit: int) -> list[Operation]:
