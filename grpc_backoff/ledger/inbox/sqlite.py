@@ -17,7 +17,7 @@ from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.ledger.errors import LedgerSchemaError, LedgerUnavailableError
 from grpc_backoff.ledger.inbox.decision import AioExecute, Busy, Execute, Query, Statements, Trouble
 from grpc_backoff.ledger.schema import check_version, migrations
-from grpc_backoff.ledger.stores.sqlite import BUSY, identity_of, upgrade_file, version_of
+from grpc_backoff.ledger.stores.sqlite import BUSY, identity_of, is_missing, upgrade_file, version_of
 from grpc_backoff.ledger.stores.statements import ResultT, Row
 from grpc_backoff.ledger.stores.urls import SQLITE_URL, URLS
 
@@ -71,7 +71,7 @@ class _SQLite:
         """Bring the table to this library's version (LG-13)."""
         known = migrations("inbox_sqlite")
         newest = len(known)
-        if not apply and not self._path.exists():  # connecting would create it
+        if not apply and is_missing(self._path):  # connecting would create it
             raise LedgerSchemaError(f"{self._path}: there is no such file; open it with migrate=True")
         with self.connected() as connection:
             before = version_of(connection, _VERSIONS)

@@ -163,7 +163,7 @@ class SQLiteStore(Store):
 
     async def migrate(self, *, apply: bool, needed_only: bool = False) -> tuple[int, int]:
         """Bring the tables to this library's version (LG-13); a file that is rejected is left unchanged."""
-        if not apply and self._file is not None and not await asyncio.to_thread(self._file.exists):
+        if not apply and self._file is not None and await asyncio.to_thread(is_missing, self._file):
             advice = f"run `grpc-backoff ledger --db {shlex.quote(self._name)} migrate` to create it"
             raise LedgerSchemaError(f"{self._name}: there is no such file; {advice}")
         return await self._on_thread(lambda connection: self._migrate(connection, apply=apply, needed_only=needed_only))
@@ -231,6 +231,15 @@ def identity_of(file: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
+
+
+def is_missing(file: Path) -> bool:
+    """Return whether it is certain that there is no such file; connecting says what else is wrong with a path."""
+    try:
+        file.stat()
+    except OSError as error:
+        return isinstance(error, FileNotFoundError | NotADirectoryError)
+    return False
 
 
 def version_of(connection: sqlite3.Connection, table: str) -> int:

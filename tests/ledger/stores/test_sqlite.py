@@ -16,6 +16,7 @@ import pytest
 
 from grpc_backoff.decide.calls.call_machine import FailedAttempt
 from grpc_backoff.ledger import Ledger, LedgerSchemaError, LedgerStateError, LedgerUnavailableError, OperationState
+from grpc_backoff.ledger.inbox import AioInbox
 from grpc_backoff.ledger.records import AttemptReport
 from grpc_backoff.ledger.transactions import claiming, counting, manual, recording
 from tests.ledger.conftest import SETTINGS, execute, opened_store
@@ -298,6 +299,14 @@ async def test_a_directory_that_is_not_there(tmp_path):
     """LG-9: a path that cannot be opened raises LedgerUnavailableError."""
     with pytest.raises(LedgerUnavailableError, match="the file cannot be opened; nothing was stored"):
         await Ledger.open(tmp_path / "nowhere" / "ledger.db")
+
+
+@pytest.mark.parametrize("migrate", [True, False])
+async def test_a_name_that_is_too_long(tmp_path, migrate):
+    """LG-9, IB-6: a path that the system refuses raises LedgerUnavailableError, also if it must exist already."""
+    for opening in (Ledger.open, AioInbox.open):
+        with pytest.raises(LedgerUnavailableError, match="open"):
+            await opening(tmp_path / ("a" * 300), migrate=migrate)
 
 
 async def test_a_strangers_file_is_left_as_it_is(path):
