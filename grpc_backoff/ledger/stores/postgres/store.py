@@ -192,7 +192,8 @@ class PostgresStore(Store):
     async def _listen_once(self, heard: Callable[[str], None]) -> None:
         connection = await self._pool.connect()
         try:
-            await connection.execute(f"LISTEN {CHANNEL}")
+            async with asyncio.timeout(self._settings.timeout):
+                await connection.execute(f"LISTEN {CHANNEL}")
             self.hears = True
             while True:
                 async for notification in connection.notifies(timeout=_HEARTBEAT):

@@ -175,6 +175,28 @@ async def test_without_listening_polling_alone(url, shop, monkeypatch):
         await until(other, told.id, OperationState.SUCCEEDED)
 
 
+async def test_listening_without_an_answer(network, url, monkeypatch):
+    """LG-12: if the network loses the connection just before LISTEN, another one listens after a while."""
+    async with network.open(url) as remote, opened_store(remote, QUICK) as store:
+        connect, connected = store._pool.connect, 0
+
+        async def connect_and_lose():
+            nonlocal connected
+            session = await connect()
+            connected += 1
+            if connected == 1:
+                network.lose()
+            return session
+
+        monkeypatch.setattr(store._pool, "connect", connect_and_lose)
+        store.listen(lambda _: None)
+        async with asyncio.timeout(40):
+            while not store.hears:
+                await asyncio.sleep(0.02)
+
+    assert connected > 1
+
+
 @pytest.mark.parametrize("trouble", ["hang up", "cut"])
 async def test_the_network_to_it_is_cut(network, url, shop, trouble):
     """LG-9, LG-12: if the network is cut, `submit` fails within its timeout; deliveries resume within 10 s."""
