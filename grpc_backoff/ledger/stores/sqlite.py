@@ -237,7 +237,7 @@ def is_missing(file: Path) -> bool:
     """Return whether it is certain that there is no such file; connecting says what else is wrong with a path."""
     try:
         file.stat()
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: it has a NUL character
         return isinstance(error, FileNotFoundError | NotADirectoryError)
     return False
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import functools
 import math
 import re
+import socket
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import LiteralString
 
 import psycopg
@@ -24,6 +27,7 @@ from grpc_backoff.ledger.stores.statements import PARAMETER, Access, Plan, Resul
 IDLE = TransactionStatus.IDLE
 _EPOCH = 946_684_800  # PostgreSQL counts from the year 2000; this is its distance to 1970, in seconds
 _AGAIN = 0.1  # seconds until a statement is cancelled again
+_PATIENCE = 5.0  # seconds until the connection of a cancelled statement is broken
 _INFINITE = {b"\x7f" + 7 * b"\xff": math.inf, b"\x80" + 7 * b"\x00": -math.inf}
 
 
@@ -137,20 +141,43 @@ def follow_within(
 
 
 async def _on_thread(connection: psycopg.Connection[object], work: Callable[[], ResultT]) -> ResultT:
-    """Work on a connection in a thread. If the caller is cancelled, end the work first: the connection is the caller's.
-
-    The statement that runs is then cancelled, as psycopg does with a connection for asyncio.
-    """
-    doing = asyncio.ensure_future(asyncio.to_thread(work))
+    """Work on a caller's connection in a thread of its own; if the caller is cancelled, end the work first."""
+    loop, threads = asyncio.get_running_loop(), ThreadPoolExecutor(2)  # others may have no thread free for `_end`
+    doing = loop.run_in_executor(threads, contextvars.copy_context().run, work)
     try:
         return await asyncio.shield(doing)
     except asyncio.CancelledError:
-        while not doing.done():
-            with contextlib.suppress(asyncio.CancelledError, psycopg.Error):
-                await asyncio.to_thread(connection.cancel)
-                await asyncio.wait((doing,), timeout=_AGAIN)  # it may have been between two statements
-        doing.cancelled() or doing.exception()
+        ending = asyncio.ensure_future(_end(connection, doing, threads))
+        while not ending.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.shield(ending)
         raise
+    finally:
+        threads.shutdown(wait=False)
+
+
+async def _end(connection: psycopg.Connection[object], doing: asyncio.Future[ResultT], threads: Executor) -> None:
+    """Cancel the statements of work until it ends, as psycopg does for asyncio; at last, break the connection."""
+    loop = asyncio.get_running_loop()
+    last = loop.time() + _PATIENCE
+    while not doing.done() and (left := last - loop.time()) > 0:
+        if psycopg.capabilities.has_cancel_safe():  # libpq before 17 would hold up all threads of the process
+            with contextlib.suppress(psycopg.Error):
+                await loop.run_in_executor(threads, functools.partial(connection.cancel_safe, timeout=left))
+        await asyncio.wait((doing,), timeout=_AGAIN)  # it may have been between two statements
+    if not doing.done():
+        cut(connection)
+    await asyncio.gather(doing, return_exceptions=True)
+
+
+def cut(connection: psycopg.Connection[object] | psycopg.AsyncConnection[object]) -> None:
+    """Break a connection as a network failure would; its user is notified without an answer from the server."""
+    with contextlib.suppress(OSError, psycopg.Error):
+        bare = socket.socket(fileno=connection.pgconn.socket)  # not a duplicate: there may be no file descriptors left
+        try:
+            bare.shutdown(socket.SHUT_RDWR)
+        finally:
+            bare.detach()
 
 
 async def _execute(

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import Awaitable, Callable
 
 import psycopg
 
 from grpc_backoff.ledger.errors import LedgerUnavailableError, first_line
 from grpc_backoff.ledger.stores.postgres.failures import name_of, translating
-from grpc_backoff.ledger.stores.postgres.session import IDLE, Session, load_like_sqlite
+from grpc_backoff.ledger.stores.postgres.session import IDLE, Session, cut, load_like_sqlite
 from grpc_backoff.ledger.stores.statements import ResultT
 from grpc_backoff.policy.ledger_settings import LedgerSettings
 
@@ -34,7 +33,7 @@ class _Request:
         if self.connection is None:
             task.cancel()
         else:
-            _cut(self.connection)
+            cut(self.connection)
 
 
 class SessionPool:
@@ -151,13 +150,3 @@ def _was_ended(connection: Session) -> bool:
     except psycopg.Error:
         return True
     return connection.broken
-
-
-def _cut(connection: Session) -> None:
-    """Break a connection as a network failure would; its user is notified without an answer from the server."""
-    with contextlib.suppress(OSError, psycopg.Error):
-        bare = socket.socket(fileno=connection.pgconn.socket)  # not a duplicate: there may be no file descriptors left
-        try:
-            bare.shutdown(socket.SHUT_RDWR)
-        finally:
-            bare.detach()

@@ -14,12 +14,13 @@ import os
 import re
 import uuid
 from collections.abc import Callable, Coroutine, Sequence
+from typing import LiteralString
 
 from grpc_backoff.base.base_errors import OptionError
 from grpc_backoff.ledger.errors import LedgerBusyError, LedgerError, LedgerStateError
 from grpc_backoff.ledger.schema import MIGRATION_LOCK, check_version, migrations, upgrade
 from grpc_backoff.ledger.stores.dialect import CHANNEL, POSTGRES
-from grpc_backoff.ledger.stores.postgres.session import Session, follow_within
+from grpc_backoff.ledger.stores.postgres.session import Session, cut, follow_within
 from grpc_backoff.ledger.stores.postgres.session_pool import SessionPool, Work
 from grpc_backoff.ledger.stores.statements import PARAMETER, Access, Plan, ResultT, Row, Statement, one
 from grpc_backoff.ledger.stores.store import Store
@@ -192,17 +193,23 @@ class PostgresStore(Store):
     async def _listen_once(self, heard: Callable[[str], None]) -> None:
         connection = await self._pool.connect()
         try:
-            async with asyncio.timeout(self._settings.timeout):
-                await connection.execute(f"LISTEN {CHANNEL}")
+            await self._answered(connection, f"LISTEN {CHANNEL}")
             self.hears = True
             while True:
                 async for notification in connection.notifies(timeout=_HEARTBEAT):
                     heard(notification.payload)
-                async with asyncio.timeout(self._settings.timeout):
-                    await connection.execute("SELECT 1")
+                await self._answered(connection, "SELECT 1")
         finally:
             self.hears = False
             await connection.close()
+
+    async def _answered(self, connection: Session, statement: LiteralString) -> None:
+        """Execute a statement; without an answer within `timeout`, the connection is broken, as it may be already."""
+        late = asyncio.get_running_loop().call_later(self._settings.timeout, cut, connection)
+        try:
+            await connection.execute(statement)
+        finally:
+            late.cancel()
 
 
 def _is_uuid(text: str) -> bool:

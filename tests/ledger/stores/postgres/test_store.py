@@ -9,6 +9,7 @@ import random
 import re
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -705,6 +706,29 @@ async def test_cancelled_within_a_transaction(ledger, url, kind):
 
     assert status is TransactionStatus.INERROR
     assert await ledger.find() == []
+
+
+async def test_many_cancelled_within_a_transaction(ledger, url):
+    """LG-9: so are those that wait for the key beside more than the event loop has threads, cancelled twice."""
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2))
+    async with await psycopg.AsyncConnection.connect(url) as other:
+        await ledger.submit(SHOP, METHOD, b"a", order_key="k", within=other)  # which locks the key
+        mine = [psycopg.Connection.connect(url) for _ in range(4)]
+        waits = [asyncio.ensure_future(ledger.submit(SHOP, METHOD, b"b", order_key="k", within=each)) for each in mine]
+        await asyncio.sleep(0.5)
+        for _ in range(2):
+            for waiting in waits:
+                waiting.cancel()
+            await asyncio.sleep(0)
+        ended, _ = await asyncio.wait(waits, timeout=30)
+        statuses = [each.info.transaction_status for each in mine]
+        await other.rollback()
+        for each in mine:
+            each.close()
+
+    assert len(ended) == 4
+    assert all(waiting.cancelled() for waiting in waits)
+    assert statuses == [TransactionStatus.INERROR] * 4
 
 
 async def test_dead_tuples_are_swept(url, monkeypatch):
