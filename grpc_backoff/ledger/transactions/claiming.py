@@ -14,6 +14,11 @@ from grpc_backoff.ledger.transactions import order_keys
 
 _AFTER = "CASE WHEN o.lease_token < 9223372036854775807 THEN o.lease_token + 1 ELSE 1 END"
 """The number of a claim; after the largest that a database can store, they begin anew."""
+_BACK = (
+    "state = CASE o.attempts WHEN 0 THEN 'pending' ELSE 'waiting_for_retry' END, "
+    f"next_attempt_at = o.claimed_from, {NO_LEASE}"
+)
+"""The changes that return an operation to the state before its claim."""
 _SLACK = 10.0  # seconds before the first operation that is due, from which on claims look
 
 
@@ -54,19 +59,22 @@ async def claim(
 async def reclaim(db: Store, target: str, owner: str, lease: float, held: Collection[Lease]) -> list[Operation]:
     """Return what the owner has claimed and does not know of, since the database's answer was lost, oldest first.
 
-    The leases are extended to `lease` seconds from now. `held` are those that the owner knows of. What has expired
-    meanwhile must not be attempted any more: it ends with its lease.
+    The leases are extended to `lease` seconds from now. `held` are those that the owner knows of. What was to be
+    executed before now is given back instead, so that `expire` ends it (LG-17).
     """
     ahead, params = db.from_floor(target)
     known, column_params = db.column([lease.id for lease in held])
     due = f"{db.open('o')} AND o.target = :target" if db.is_oldest else f"{ahead} AND {db.due} <= {db.sql.now}"
-    timely = "" if db.is_oldest else f"AND {_timely(db)} "
-    return await _change(
-        db,
-        f"UPDATE {db.sql.operations} AS o SET {db.sql.lease} WHERE {due} {timely}AND o.state = 'in_progress' "
-        f"AND o.lease_owner = :owner AND o.lease_until > {db.sql.now} AND o.id NOT IN ({known})",
-        {"owner": owner, "lease": lease, **params, **column_params},
+    unknown = (
+        f"{due} AND o.state = 'in_progress' AND o.lease_owner = :owner AND o.lease_until > {db.sql.now} "
+        f"AND o.id NOT IN ({known})"
     )
+    params = {"owner": owner, **params, **column_params}
+    if not db.is_oldest:
+        await _change(db, f"UPDATE {db.sql.operations} AS o SET {_BACK} WHERE {unknown} AND NOT {_timely(db)}", params)
+        unknown = f"{unknown} AND {_timely(db)}"
+    text = f"UPDATE {db.sql.operations} AS o SET {db.sql.lease} WHERE {unknown}"
+    return await _change(db, text, {"lease": lease, **params})
 
 
 async def _change(db: Store, text: str, params: Mapping[str, object]) -> list[Operation]:
@@ -168,8 +176,7 @@ async def extend(db: Store, leases: Sequence[Lease], lease: float) -> set[str]:
 
 async def release(db: Store, leases: Sequence[Lease]) -> None:
     """Return claimed operations to the state before their claim (LG-10)."""
-    state = "CASE o.attempts WHEN 0 THEN 'pending' ELSE 'waiting_for_retry' END"
-    await _change_held(db, leases, db.sql.lock, f"state = {state}, next_attempt_at = o.claimed_from, {NO_LEASE}", {})
+    await _change_held(db, leases, db.sql.lock, _BACK, {})
 
 
 async def _change_held(
