@@ -688,6 +688,12 @@ async def test_a_key_is_locked_until_the_transaction_ends(ledger, url):
     assert (last.order_key, last.next_attempt_at) == ("a", 2e9)
 
 
+async def _waiting_for_locks(url, count):
+    waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    with psycopg.connect(url, autocommit=True) as connection:
+        await eventually(lambda: connection.execute(waits).fetchone() == (count,))
+
+
 @pytest.mark.parametrize("kind", [psycopg.Connection, psycopg.AsyncConnection])
 async def test_cancelled_within_a_transaction(ledger, url, kind):
     """LG-9: once a submit is cancelled, nothing goes on using the caller's connection; it can be rolled back."""
@@ -695,7 +701,7 @@ async def test_cancelled_within_a_transaction(ledger, url, kind):
         await ledger.submit(SHOP, METHOD, b"a", order_key="k", within=other)  # which locks the key
         mine = await did(kind.connect(url))
         waits = asyncio.ensure_future(ledger.submit(SHOP, METHOD, b"b", order_key="k", within=mine))
-        await asyncio.sleep(0.3)
+        await _waiting_for_locks(url, 1)
         waits.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waits
@@ -715,7 +721,7 @@ async def test_many_cancelled_within_a_transaction(ledger, url):
         await ledger.submit(SHOP, METHOD, b"a", order_key="k", within=other)  # which locks the key
         mine = [psycopg.Connection.connect(url) for _ in range(4)]
         waits = [asyncio.ensure_future(ledger.submit(SHOP, METHOD, b"b", order_key="k", within=each)) for each in mine]
-        await asyncio.sleep(0.5)
+        await _waiting_for_locks(url, 4)
         for _ in range(2):
             for waiting in waits:
                 waiting.cancel()
